@@ -1,0 +1,1 @@
+"""The built-in allocators: which sequence holds which KV block."""

@@ -1,0 +1,194 @@
+"""What plugins promise the kernel, and the kernel them. Nothing to inherit: match the shape.
+
+An entry point (`plancha.schedulers`, `.allocators`, `.executors`, `.transports`) names a callable
+`(options, site) -> plugin`: `options` is its table from the TOML, unchecked (use
+`plancha.options.structure`), `site` what the deployment has fixed.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence as Seq
+from typing import Any, Protocol
+
+import attrs
+
+from plancha.messages import Int32s, Plan, StepDone
+from plancha.sequence import Sequence
+
+CONTRACT = 0
+"""Version of this file's promises. 0: may still change without notice."""
+
+Clock = Callable[[], float]
+"""Seconds on a monotonic clock."""
+
+
+@attrs.frozen(kw_only=True)
+class Site:
+    """What the deployment has fixed before a plugin is made."""
+
+    max_sequences: int  # batch slots
+    max_batched_tokens: int  # tokens computed in one step at most
+    block_size: int  # tokens a KV block holds
+    model: str  # as named in the TOML: a built-in name, hf:org/name, or a path
+    geometry: "Geometry | None" = None  # known to schedulers and allocators, not yet to executors
+
+
+@attrs.frozen(kw_only=True)
+class Geometry:
+    """What the executor found once the model was loaded."""
+
+    blocks: int  # KV blocks in the pool
+    context_length: int  # most tokens of one sequence, prompt and output together
+    vocabulary: int  # ids the model can sample
+    stop_ids: tuple[int, ...]  # end-of-sequence ids by the model's own word
+
+
+class Scheduler(Protocol):
+    """Who is next, and who must give way. Called only from the scheduling task; must not block.
+
+    The planner owns memory and batch; a scheduler orders, and cannot corrupt anything.
+    """
+
+    def add(self, sequence: Sequence, now: float) -> None:
+        """A new sequence, or a preempted one that wants back in."""
+        ...
+
+    def waiting(self, now: float) -> Iterator[Sequence]:
+        """Lazily, best first, everyone who waits. The planner calls `joined` for whom it takes."""
+        ...
+
+    def joined(self, sequence: Sequence, cached: int) -> None:
+        """It entered the batch and waits no more; `cached` of its tokens need no computing."""
+        ...
+
+    def victims(self, running: Seq[Sequence], for_: Sequence) -> Iterator[Sequence]:
+        """Best first, who of `running` may lose its place so that `for_` can go on."""
+        ...
+
+    def charge(self, output: Mapping[str, int]) -> None:
+        """Output tokens by tenant, once a step. Replays after a preemption never appear."""
+        ...
+
+    def remove(self, sequence: Sequence) -> None:
+        """Finished or cancelled, in any state. Never called twice for one sequence."""
+        ...
+
+
+@attrs.frozen
+class KvStats:
+    """Blocks of the pool; `waste` is the share of reserved token slots whose token is not known."""
+
+    total: int
+    free: int
+    used: int
+
+
+class Allocator(Protocol):
+    """Bookkeeping of KV blocks: which sequence holds which. Never touches the device.
+
+    Keeps `Sequence.blocks` as the block table. Called only from the scheduling task.
+    """
+
+    def need(self, tokens: int, sequence: Sequence | None = None) -> int:
+        """Blocks still missing until `sequence` (None: a new one) holds `tokens` in all."""
+        ...
+
+    def grow(self, sequence: Sequence, tokens: int) -> bool:
+        """Extend its table to hold `tokens` in all. All or nothing; False: not enough free."""
+        ...
+
+    def freeable(self, sequences: Iterable[Sequence]) -> int:
+        """Blocks that would come free if all of these were released together."""
+        ...
+
+    def release(self, sequence: Sequence) -> None:
+        """Give back all its blocks and clear its table. Nothing to do when it holds none.
+
+        Raises `RuntimeError` when a block it names is not in use: the table was tampered with.
+        """
+        ...
+
+    def stats(self) -> KvStats:
+        """Counters, O(1)."""
+        ...
+
+
+class Executor(Protocol):
+    """Computes steps. Every method is called on one and the same thread, never the event loop's."""
+
+    def load(self, progress: Callable[[str], None]) -> Geometry:
+        """Load the model and lay out the pool; say what is being done through `progress`.
+
+        Raises `LoadError` with a message for the operator.
+        """
+        ...
+
+    def step(self, plan: Plan) -> StepDone:
+        """Compute one plan. Plans come in order; an exception fails every sequence in the step."""
+        ...
+
+    def reset(self) -> None:
+        """After a failed step: forget every slot and table, make the pool anew."""
+        ...
+
+    def close(self) -> None:
+        """Release what was loaded."""
+        ...
+
+
+class LoadError(Exception):
+    """A model, checkpoint or setting that cannot be served; the message says what and why."""
+
+
+class TextStream(Protocol):
+    """One stream's way from ids to text. Exact: text never takes itself back (owner: one task)."""
+
+    def push(self, token: int) -> str:
+        """Text that can be shown now; may be "" while a character or a stop string is undecided."""
+        ...
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop string matched; the text before it has been returned, nothing follows."""
+        ...
+
+    def finish(self) -> str:
+        """What was held back. The stream ended without a stop string."""
+        ...
+
+
+class Text(Protocol):
+    """Strings to ids and back, for one model. Thread-safe; `encode*` may be called off the loop."""
+
+    @property
+    def vocabulary(self) -> int:
+        """Ids 0 to vocabulary - 1; those `has_text` denies have no text of their own."""
+        ...
+
+    def has_text(self, token: int) -> bool:
+        """Whether the tokenizer knows this id."""
+        ...
+
+    def least_tokens(self, prompt: str) -> int:
+        """A cheap lower bound of the length of `encode(prompt)`, to refuse before tokenising."""
+        ...
+
+    def encode(self, prompt: str) -> Int32s:
+        """A raw prompt: special tokens parsed, BOS added if the model wants one and it is not there.
+
+        Raises `RequestFailed` for text that is not valid Unicode (lone surrogates).
+        """
+        ...
+
+    def encode_chat(self, messages: Seq[Mapping[str, Any]]) -> Int32s:
+        """Messages through the model's chat template, content never parsed as special tokens.
+
+        Raises `RequestFailed` (param "messages") when the template refuses or there is none.
+        """
+        ...
+
+    def stream(
+        self, *, stop: tuple[str, ...], min_tokens: int, skip_special_tokens: bool
+    ) -> TextStream:
+        """A new stream. A stop string counts only if completed by output token `min_tokens` or later."""
+        ...
+
+

@@ -1,0 +1,47 @@
+"""Why a request was refused or broke off, in words a client may see.
+
+Failures cross channels as data (`Failure`); inside a gateway they travel as the exception
+`RequestFailed`. Transports turn `kind` into their own status codes.
+"""
+
+from typing import Literal
+
+import attrs
+
+Kind = Literal[
+    "invalid",  # the caller's mistake: HTTP 400
+    "not_found",  # unknown model or request id: 404
+    "too_large",  # body over the limit: 413
+    "media_type",  # not JSON: 415
+    "busy",  # a queue is full, try again: 429
+    "unavailable",  # loading, draining, deadline in the queue: 503
+    "engine",  # our fault: 500
+]
+
+
+@attrs.frozen
+class Failure:
+    """One client-visible reason. Never holds a prompt, an output, a path or an exception's text."""
+
+    kind: Kind
+    message: str
+    param: str | None = None
+    code: str | None = None
+
+
+class RequestFailed(Exception):
+    """Raised wherever a request can no longer be answered; carries the `Failure` to show."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def invalid(param: str | None, message: str, code: str | None = None) -> RequestFailed:
+    """The caller's mistake in field `param`; the message names the value and what is right."""
+    return RequestFailed(Failure("invalid", message, param, code))
+
+
+def engine_error() -> Failure:
+    """What a client is told of an internal error: that it happened, and nothing of its insides."""
+    return Failure("engine", "The engine failed while generating this answer.", None, "engine_error")

@@ -1,0 +1,266 @@
+"""The client's half: text in, text out, and the state of every request this process answers.
+
+A gateway tokenises, submits ids to the worker, and turns the ids that come back into text. A frame
+reaches a client's outbox as a list append and one wake-up; detokenising and stop strings happen in
+the client's own task, so a slow one holds up nobody.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from itertools import count
+from secrets import token_hex
+from typing import Any, Literal, Protocol
+
+import anyio
+import anyio.to_thread
+import attrs
+import numpy as np
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from plancha.contracts import Text
+from plancha.failure import Failure, RequestFailed, invalid
+from plancha.generation import Generation, Stream
+from plancha.messages import Control, Frame, InferenceRequest, Int32s, Load, Rejected, Submit
+from plancha.record import Record
+from plancha.sampling import Sampling
+
+Upstream = Submit | tuple[Control, ...]
+Downstream = Frame | Rejected
+State = Literal["loading", "ready", "draining", "failed"]
+
+REMEMBERED_REQUESTS = 10_000
+TOKENISER_THREADS = 2
+
+
+@attrs.frozen(kw_only=True)
+class Call:
+    """A request as a transport understood it: typed and in range, not yet in token ids.
+
+    Exactly one of `prompts` (strings, or token ids) and `messages` (chat) is set.
+    """
+
+    model: str | None
+    prompts: tuple[str | tuple[int, ...], ...] = ()
+    messages: tuple[Mapping[str, Any], ...] | None = None
+    sampling: Sampling = attrs.field(factory=Sampling)
+    max_tokens: int | None = None
+    max_tokens_param: str = "max_tokens"
+    stop: tuple[str, ...] = ()
+    skip_special_tokens: bool = True
+    label: str | None = None
+    tenant: str = "default"
+
+
+class Gateway:
+    """Answers calls with generations. Made before the model is loaded; `open` makes it ready."""
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+        self.state: State = "loading"
+        self.reason = "loading"
+        self.load: Load | None = None  # the worker's last report
+        self._text: Text | None = None
+        self._upstream: MemoryObjectSendStream[Upstream] | None = None
+        self._streams: dict[int, tuple[Generation, Stream]] = {}
+        self._numbers = count()
+        self._records: OrderedDict[str, Record] = OrderedDict()
+        self._controls: dict[int, Control] = {}
+        self._controls_waiting = anyio.Event()
+        self._tokenisers = anyio.CapacityLimiter(TOKENISER_THREADS)
+
+    def open(self, text: Text, upstream: MemoryObjectSendStream[Upstream]) -> None:
+        """The worker behind `upstream` is ready to take requests for `text`'s model."""
+        self._text = text
+        self._upstream = upstream
+        self.state, self.reason = "ready", ""
+
+    def refuse(self, state: Literal["draining", "failed"], reason: str) -> None:
+        """Take no new requests from now on; `reason` is shown to those who ask."""
+        self.state, self.reason = state, reason
+
+    @property
+    def running(self) -> int:
+        """Requests accepted here that have not ended."""
+        return len({id(generation) for generation, _ in self._streams.values()})
+
+    def fail_all(self, failure: Failure) -> None:
+        """End every request that is still running with `failure`."""
+        for generation, _ in list(self._streams.values()):
+            generation.fail(failure)
+
+    def record(self, request_id: str, tenant: str) -> Record:
+        """What is known of a request. Another tenant's is as unknown as one that never was."""
+        record = self._records.get(request_id)
+        if record is None or record.tenant != tenant:
+            raise RequestFailed(Failure("not_found", "No such request.", None, "request_not_found"))
+        return record
+
+    async def generate(self, call: Call) -> Generation:
+        """Tokenise and submit. Use the result as an async context manager, and iterate it.
+
+        Raises `RequestFailed` for what can be told at once: not ready, unknown model, bad ids, text
+        that cannot be encoded. Whether it fits is the worker's word and raises on iteration.
+        """
+        text, upstream = self._ready()
+        if call.model is not None and call.model != self.model:
+            raise RequestFailed(
+                Failure(
+                    "not_found",
+                    f"The model {_shortened(call.model)} does not exist; "
+                    f"this server has {self.model!r}.",
+                    "model",
+                    "model_not_found",
+                )
+            )
+        _check_ids(call.sampling, text)
+        prompts = await self._encode(call, text)
+        request = InferenceRequest(
+            id=f"req-{token_hex(16)}",
+            tenant=call.tenant,
+            prompts=prompts,
+            sampling=call.sampling,
+            max_tokens=call.max_tokens,
+            max_tokens_param=call.max_tokens_param,
+        )
+        generation = self._accept(call, request, text)
+        submit = Submit(request, tuple(stream.number for stream in generation.streams))
+        try:
+            await upstream.send(submit)
+        except BaseException:
+            self._forget(generation)
+            raise
+        return generation
+
+    async def receive(self, frames: MemoryObjectReceiveStream[Downstream]) -> None:
+        """Task: bring what the worker sends to the outboxes."""
+        async for message in frames:
+            if isinstance(message, Frame):
+                self._deliver(message)
+            else:
+                self._refused(message)
+
+    async def control(self) -> None:
+        """Task: send controls, the newest per stream, however fast clients make them."""
+        while True:
+            await self._controls_waiting.wait()
+            self._controls_waiting = anyio.Event()
+            controls, self._controls = tuple(self._controls.values()), {}
+            if self._upstream is not None:
+                await self._upstream.send(controls)
+
+    def _ready(self) -> tuple[Text, MemoryObjectSendStream[Upstream]]:
+        if self.state != "ready" or self._text is None or self._upstream is None:
+            message = f"The server is not taking requests: {self.reason}."
+            raise RequestFailed(Failure("unavailable", message, None, self.state))
+        return self._text, self._upstream
+
+    async def _encode(self, call: Call, text: Text) -> tuple[Int32s, ...]:
+        if call.messages is not None:
+            messages = call.messages
+            ids = await self._off_loop(lambda: text.encode_chat(messages))
+            return (ids,)
+        return tuple([await self._encode_prompt(prompt, text) for prompt in call.prompts])
+
+    async def _encode_prompt(self, prompt: str | tuple[int, ...], text: Text) -> Int32s:
+        if isinstance(prompt, str):
+            ids = await self._off_loop(lambda: text.encode(prompt))
+        else:
+            _check_known("prompt", prompt, text)
+            ids = np.array(prompt, dtype=np.int32)
+        if ids.size == 0:
+            raise invalid("prompt", "The prompt is empty; it must have at least one token.")
+        return ids
+
+    async def _off_loop(self, encode: Callable[[], Int32s]) -> Int32s:
+        return await anyio.to_thread.run_sync(encode, limiter=self._tokenisers)
+
+    def _accept(self, call: Call, request: InferenceRequest, text: Text) -> Generation:
+        streams = tuple(
+            Stream(
+                next(self._numbers),
+                index,
+                text.stream(
+                    stop=call.stop,
+                    min_tokens=call.sampling.min_tokens,
+                    skip_special_tokens=call.skip_special_tokens,
+                ),
+            )
+            for index in range(len(request.prompts))
+        )
+        record = Record(
+            id=request.id,
+            label=call.label,
+            tenant=call.tenant,
+            model=self.model,
+            created=int(time.time()),
+            input_tokens=sum(int(prompt.size) for prompt in request.prompts),
+        )
+        generation = Generation(record, streams, self._send_control, self._forget)
+        for stream in streams:
+            self._streams[stream.number] = generation, stream
+        self._records[record.id] = record
+        while len(self._records) > REMEMBERED_REQUESTS:
+            self._records.popitem(last=False)
+        return generation
+
+    def _send_control(self, control: Control) -> None:
+        self._controls[control.stream] = control
+        self._controls_waiting.set()
+
+    def _forget(self, generation: Generation) -> None:
+        for stream in generation.streams:
+            self._streams.pop(stream.number, None)
+
+    def _deliver(self, frame: Frame) -> None:
+        self.load = frame.load
+        streams = self._streams
+        woken = set()
+        for number in frame.joined:
+            if number in streams:
+                streams[number][0].record.state = "generating"
+        for number, token in zip(frame.streams.tolist(), frame.tokens.tolist(), strict=True):
+            if number in streams:
+                generation, stream = streams[number]
+                stream.tokens.append(token)
+                woken.add(generation)
+        for finished in frame.finished:
+            if finished.stream in streams:
+                generation, stream = streams[finished.stream]
+                stream.finished = finished
+                woken.add(generation)
+        for generation in woken:
+            generation.wake()
+
+    def _refused(self, rejected: Rejected) -> None:
+        for number in rejected.streams:
+            if number in self._streams:
+                self._streams[number][0].fail(rejected.failure)
+
+
+class Transport(Protocol):
+    """A door, as a plugin. `run` serves until cancelled."""
+
+    async def run(self, gateway: Gateway, started: Callable[[str], None]) -> None:
+        """Listen, tell `started` the address once it is bound, and answer with `gateway`."""
+        ...
+
+
+def _check_ids(sampling: Sampling, text: Text) -> None:
+    _check_known("logit_bias", tuple(token for token, _ in sampling.logit_bias), text)
+    _check_known("stop_token_ids", sampling.stop_token_ids, text)
+
+
+def _check_known(param: str, tokens: tuple[int, ...], text: Text) -> None:
+    for token in tokens:
+        if not (0 <= token < text.vocabulary and text.has_text(token)):
+            raise invalid(
+                param,
+                f"{param} names token {_shortened(token)}, which this model does not have; "
+                f"ids go from 0 to {text.vocabulary - 1}.",
+            )
+
+
+def _shortened(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 80 else f"{shown[:77]}..."

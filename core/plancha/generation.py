@@ -1,0 +1,168 @@
+"""One request as its client sees it: ids come in by frames, text goes out by iterating."""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+import anyio
+import attrs
+import structlog
+
+from plancha.contracts import TextStream
+from plancha.failure import Failure, RequestFailed, engine_error
+from plancha.messages import Cancel, Control, Finished, FinishReason, Truncate
+from plancha.record import Outcome, Record
+
+log = structlog.get_logger()
+
+
+@attrs.frozen
+class Delta:
+    """What one token, or the end of one stream, adds.
+
+    `index` is the prompt's. `token` is None at the end of the stream, and only there
+    `finish_reason` is set; `text` there is what had been held back. A token whose text is still
+    undecided, or that is hidden (an ending eos), has text "".
+    """
+
+    index: int
+    token: int | None
+    text: str
+    finish_reason: FinishReason | None = None
+
+
+@attrs.define(eq=False)
+class Stream:
+    """The outbox of one sequence: ids not yet turned into text, and how the stream ended."""
+
+    number: int
+    index: int
+    text: TextStream
+    tokens: list[int] = attrs.field(factory=list)
+    finished: Finished | None = None
+    output_tokens: int = 0  # pushed through `text` so far
+    closed: bool = False  # its end has been handed to the client
+
+
+class Generation:
+    """Iterate to get lists of `Delta`, at least one in each, until every stream has ended.
+
+    Use as an async context manager: leaving it early cancels what still runs. Raises
+    `RequestFailed` when the request was refused or broke off; deltas that came before stay valid.
+    """
+
+    def __init__(
+        self,
+        record: Record,
+        streams: tuple[Stream, ...],
+        send_control: Callable[[Control], None],
+        forget: Callable[["Generation"], None],
+    ) -> None:
+        self.record = record
+        self.streams = streams
+        self._send_control = send_control
+        self._forget = forget
+        self._wake = anyio.Event()
+        self._failure: Failure | None = None  # ends the request at once
+        self._broken: Failure | None = None  # one stream's end; the others go on
+        self._cancelled = False
+        self._ended = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self._ended:
+            self.cancel()
+            self._end("cancelled")
+
+    def cancel(self) -> None:
+        """Stop every stream still running; each then ends with finish reason "cancelled"."""
+        self._cancelled = True
+        for stream in self.streams:
+            if stream.finished is None and not stream.closed:
+                self._send_control(Cancel(stream.number))
+
+    def wake(self) -> None:
+        """Tell the client's task that an outbox has changed (called by the gateway)."""
+        self._wake.set()
+
+    def fail(self, failure: Failure) -> None:
+        """End the whole request with `failure`, after the tokens that already came."""
+        self._failure = self._failure or failure
+        self.wake()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[Delta]:
+        while True:
+            self._wake = anyio.Event()
+            deltas = self._drain()
+            if deltas:
+                return deltas
+            self._settle()
+            await self._wake.wait()
+
+    def _drain(self) -> list[Delta]:
+        deltas: list[Delta] = []
+        if self._ended:
+            return deltas
+        try:
+            for stream in self.streams:
+                if not stream.closed and (stream.tokens or stream.finished is not None):
+                    self._drain_stream(stream, deltas)
+        except Exception:  # a detokeniser's bug is this request's trouble alone
+            log.exception("text_stream_failed", request=self.record.id)
+            self._failure = self._failure or engine_error()
+        self.record.output_tokens = sum(stream.output_tokens for stream in self.streams)
+        return deltas
+
+    def _drain_stream(self, stream: Stream, deltas: list[Delta]) -> None:
+        tokens, stream.tokens = stream.tokens, []
+        finished = stream.finished
+        for position, token in enumerate(tokens, start=1):
+            stream.output_tokens += 1
+            if finished is not None and finished.hidden and position == len(tokens):
+                deltas.append(Delta(stream.index, token, ""))
+                break
+            deltas.append(Delta(stream.index, token, stream.text.push(token)))
+            if stream.text.stopped:
+                self._send_control(Truncate(stream.number, stream.output_tokens))
+                stream.closed = True
+                deltas.append(Delta(stream.index, None, "", "stop"))
+                return
+        if finished is not None:
+            stream.closed = True
+            if finished.reason == "error":
+                self._broken = self._broken or finished.failure or engine_error()
+            else:
+                deltas.append(Delta(stream.index, None, stream.text.finish(), finished.reason))
+
+    def _settle(self) -> None:
+        """Nothing is left to hand out: end the request if it is over.
+
+        Raises `RequestFailed` or `StopAsyncIteration` when it is, however often it is asked.
+        """
+        over = all(stream.closed for stream in self.streams)
+        failure = self._failure or (self._broken if over else None)
+        if failure is not None:
+            self.cancel()
+            self._end("failed")
+            raise RequestFailed(failure)
+        if over:
+            self._end("cancelled" if self._cancelled else "completed")
+            raise StopAsyncIteration
+
+    def _end(self, outcome: Outcome) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        self.record.state = "done"
+        self.record.outcome = outcome
+        self._forget(self)

@@ -1,0 +1,180 @@
+"""Everything that crosses a channel: frozen, and one message a step, never one a token.
+
+Gateway to worker: `Submit`, and `Cancel`/`Truncate` in a tuple. Worker to gateway: `Frame` and
+`Rejected`. Inside the worker: `Plan` to execution, `StepDone` back. What concerns many sequences
+is held in columns (NumPy arrays of equal length), since 1,600 small objects a step cost more than
+the step's whole planning.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from plancha.failure import Failure
+from plancha.sampling import Sampling
+
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+FinishReason = Literal["stop", "length", "cancelled", "error"]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class InferenceRequest:
+    """What was asked, in token ids. One sequence, and so one stream, per prompt.
+
+    `prompts` are non-empty int32 arrays of ids the vocabulary knows. `max_tokens` None means as
+    many as context and pool hold.
+    """
+
+    id: str
+    tenant: str
+    prompts: tuple[Int32s, ...]
+    sampling: Sampling
+    max_tokens: int | None
+    max_tokens_param: str = "max_tokens"  # the field the caller wrote it in, for errors
+
+
+@attrs.frozen(eq=False)
+class Submit:
+    """A request for the worker; `streams[i]` is the gateway's number for the output of prompt i."""
+
+    request: InferenceRequest
+    streams: tuple[int, ...]
+
+
+@attrs.frozen
+class Cancel:
+    """The client of this stream is gone or no longer wants it. Unknown streams are ignored."""
+
+    stream: int
+
+
+@attrs.frozen
+class Truncate:
+    """A stop string matched: the stream ends with its first `keep` output tokens."""
+
+    stream: int
+    keep: int
+
+
+Control = Cancel | Truncate
+
+
+@attrs.frozen
+class Rejected:
+    """Admission refused the whole request; none of its sequences ever existed."""
+
+    streams: tuple[int, ...]
+    failure: Failure
+
+
+@attrs.frozen
+class Finished:
+    """One stream ended. Exactly one per stream of an accepted request.
+
+    `prompt_tokens` counts what was prefilled (replays after a preemption excluded), `output_tokens`
+    what was sampled and kept, the ending eos or stop id included. `hidden` is true when the last
+    token is such an id and has no text to show. `failure` is set when `reason` is "error".
+    """
+
+    stream: int
+    reason: FinishReason
+    prompt_tokens: int
+    output_tokens: int
+    hidden: bool = False
+    failure: Failure | None = None
+
+
+@attrs.frozen
+class Load:
+    """How full the worker is after a step."""
+
+    total_blocks: int
+    free_blocks: int
+    running: int
+    waiting: int
+
+
+@attrs.frozen(eq=False)
+class Frame:
+    """What one step, or one round of controls, means to a gateway.
+
+    `streams` and `tokens` are columns: token `tokens[i]` is the next of stream `streams[i]`; a
+    stream appears at most once. `joined` are the streams whose first prefill was planned.
+    """
+
+    streams: Int64s
+    tokens: Int32s
+    joined: tuple[int, ...]
+    finished: tuple[Finished, ...]
+    load: Load
+
+
+@attrs.frozen(eq=False)
+class Join:
+    """A sequence that enters the batch at `slot`, for the first time or after a preemption.
+
+    `token_ids` (int32) are all known ids, the first `prompt_tokens` of them the prompt, so that
+    penalties see generated tokens as generated. `stop_ids` are masked until `sampling.min_tokens`
+    tokens exist. `seed` is fixed for the sequence's whole life: output token i is drawn from
+    (seed, i) alone.
+    """
+
+    slot: int
+    stream: int
+    token_ids: Int32s
+    prompt_tokens: int
+    stop_ids: tuple[int, ...]
+    seed: int
+    sampling: Sampling
+
+
+@attrs.frozen(eq=False)
+class Plan:
+    """One step, immutable. The executor keeps its own block tables and token ids from the deltas.
+
+    Apply in this order: `left` (slots now empty), `joins`, then the grown blocks: entry `index` of
+    the block table of `slot` is `block` (three int32 columns). Then compute, for every row r, the
+    tokens at positions `starts[r]` to `starts[r] + counts[r] - 1` of slot `slots[r]`; rows with
+    `samples[r]` then draw the token at position `starts[r] + counts[r]`, which the executor also
+    stores as that slot's next token.
+    """
+
+    number: int
+    left: Int32s
+    joins: tuple[Join, ...]
+    grown_slots: Int32s
+    grown_index: Int32s
+    grown_blocks: Int32s
+    slots: Int32s
+    starts: Int32s
+    counts: Int32s
+    samples: Bools
+
+
+@attrs.frozen(eq=False)
+class StepDone:
+    """The tokens a step drew, in columns, and which sequences failed in it.
+
+    `failed` are slots whose own part of the step went wrong; they have no token in the columns.
+    `timings` splits `seconds` by what was done ("products", "attention", "sampling", …).
+    """
+
+    number: int
+    slots: Int32s
+    tokens: Int32s
+    failed: tuple[int, ...] = ()
+    seconds: float = 0.0
+    timings: Mapping[str, float] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class StepFailed:
+    """The whole step raised; every sequence in it ends with an error and the pool is made anew."""
+
+    number: int

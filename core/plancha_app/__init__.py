@@ -1,0 +1,1 @@
+"""The command line and the composition: the one place that may import everything."""

@@ -1,0 +1,1 @@
+"""Models, attention, sampling and weights: what computes a step on one device."""

@@ -1,0 +1,1 @@
+"""The built-in schedulers: who is next, and who gives way."""

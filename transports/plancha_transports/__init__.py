@@ -1,0 +1,1 @@
+"""The built-in doors: HTTP with server-sent events, and WebSocket."""
