@@ -1,0 +1,386 @@
+"""From a TOML table to an attrs class: strictly, and with every mistake of the table at once.
+
+A plugin structures its own table: `structure(options, MyOptions, "scheduler")`. Types are taken at
+their word: `"16"`, `16.0` and `true` are no whole number, though a whole number is a number.
+Ranges are attrs validators; those below say what would be right, and any other does as well.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, NewType, TypeVar, Union, cast, get_args, get_origin
+
+import attrs
+import cattrs
+from cattrs.cols import is_mapping, is_sequence
+
+T = TypeVar("T")
+
+Size = NewType("Size", int)
+"""A field type: bytes, written as a whole number or with a unit ("512MiB", "2GB")."""
+
+UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12} | {
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+}
+SIZE = 'a size such as "512MiB" or "2GiB", or bytes as a whole number'
+SHOWN_CHARACTERS = 60
+SECRET_WORDS = frozenset(
+    {"credential", "credentials", "key", "keys", "passphrase", "password", "secret", "token"}
+)
+
+
+@attrs.frozen(kw_only=True)
+class Problem:
+    """One mistake. `key` is its full path; `value` is as TOML writes it, None when it is missing.
+
+    `valid` is set when the key itself is unknown: the names that its table has, with what each
+    takes.
+    """
+
+    key: str
+    value: str | None
+    right: str
+    valid: Mapping[str, str] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.right}" if self.value is None else self._with_value()
+
+    def _with_value(self) -> str:
+        return f"{self.key} = {self.value}: {self.right}"
+
+
+class OptionsError(Exception):
+    """A table that cannot be used; `problems` are all its mistakes, in the order of the table."""
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems
+
+
+def structure(table: Mapping[str, Any], cls: type[T], where: str) -> T:
+    """`table` as an instance of the attrs class `cls`; `where` is its own path ("" at the top).
+
+    Fields may be int, float, str, bool, Path, Size, Literal, `X | None`, attrs classes, and
+    tuples, lists and dicts of these. A field with a converter hands it the raw value and reports
+    its ValueError. Raises `OptionsError` with all mistakes.
+    """
+    try:
+        return _converter.structure(table, cls)
+    except _Wrong as wrong:
+        problem = Problem(key=where, value=shown(table), right=wrong.right)
+        raise OptionsError((problem,)) from None
+    except OptionsError as error:
+        problems = (_under(where, problem) for problem in error.problems)
+        raise OptionsError(tuple(locate(problem, cls, where) for problem in problems)) from None
+
+
+def locate(problem: Problem, cls: type, where: str = "") -> Problem:
+    """If its key is unknown but belongs into another table of `cls`, say so."""
+    if problem.valid is None:
+        return problem
+    parent, _, name = problem.key.rpartition(".")
+    places = [path for path in _paths(cls, where) if path.rpartition(".")[2] == name]
+    if not places:
+        return problem
+    there = " or ".join(_table_name(path.rpartition(".")[0]) for path in places)
+    right = f"{_table_name(parent)} has no key {name}; it belongs in {there}"
+    return attrs.evolve(problem, right=right)
+
+
+def parse_size(value: object) -> Size:
+    """Bytes of "512MiB", "2GB" or 1024. Raises ValueError that says what would be right."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return Size(value)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([A-Za-z]+)", value) if isinstance(value, str) else None
+    if match is None or match[2] not in UNITS:
+        raise ValueError(f"must be {SIZE}")
+    return Size(round(float(match[1]) * UNITS[match[2]]))
+
+
+Validator = Callable[[Any, "attrs.Attribute[Any]", Any], None]
+
+
+def between(low: float, high: float) -> Validator:
+    """From `low` to `high`, both included."""
+    return _Check(f"from {low:,} to {high:,}".replace(",", "_"), lambda value: low <= value <= high)
+
+
+def at_least(low: float) -> Validator:
+    """`low` or more."""
+    return _Check(f"of {low} or more", lambda value: low <= value)
+
+
+def multiple_of(number: int) -> Validator:
+    """A positive multiple of `number`."""
+    return _Check(f"that is a multiple of {number}", lambda value: value > 0 == value % number)
+
+
+def power_of_two(low: int, high: int) -> Validator:
+    """A power of two from `low` to `high`."""
+    powers = [2**n for n in range(low.bit_length() - 1, high.bit_length()) if low <= 2**n <= high]
+    listed = f"{', '.join(map(str, powers[:-1]))} or {powers[-1]}"
+    return _Check(f"that is a power of two: {listed}", lambda value: value in powers)
+
+
+def shown(value: object, key: str = "") -> str:
+    """`value` as TOML writes it, shortened; a secret's value stays hidden."""
+    if is_secret(key) and isinstance(value, str):
+        return '"…"'
+    if isinstance(value, Mapping):
+        return "a table"
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
+
+
+def is_secret(key: str) -> bool:
+    """Whether a key's name says that its text must never be shown ("api_key", "password")."""
+    last = key.rpartition(".")[2]
+    return not SECRET_WORDS.isdisjoint(re.split(r"[^a-z]+", last.lower()))
+
+
+@attrs.frozen
+class _Check:
+    right: str
+    holds: Callable[[Any], bool]
+
+    def __call__(self, instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+        if value is not None and not self.holds(value):
+            raise ValueError(f"{attribute.name} is {value}; it must be one {self.right}")
+
+
+class _Wrong(Exception):
+    """A value of the wrong type, its place still unknown; `right` completes a Problem."""
+
+    def __init__(self, right: str) -> None:
+        super().__init__(right)
+        self.right = right
+
+
+def _structure_class(value: Any, cls: type) -> Any:
+    if not isinstance(value, Mapping):
+        raise _Wrong("must be a table")
+    fields = {field.name: field for field in attrs.fields(attrs.resolve_types(cls)) if field.init}
+    problems: list[Problem] = []
+    found: dict[str, Any] = {}
+    for key, given in value.items():
+        if key not in fields:
+            problems.append(_unknown(key, given, fields))
+            continue
+        try:
+            found[fields[key].alias] = _structure_field(given, fields[key])
+        except OptionsError as error:
+            problems.extend(error.problems)
+    for name, field in fields.items():
+        if name not in value and field.default is attrs.NOTHING:
+            problems.append(Problem(key=name, value=None, right=f"missing; {_right(field)}"))
+    if problems:
+        raise OptionsError(tuple(problems))
+    return _make(cls, found)
+
+
+def _make(cls: type, found: dict[str, Any]) -> Any:
+    try:
+        return cls(**found)
+    except ValueError as error:  # a check across fields, in __attrs_post_init__
+        raise _Wrong(str(error)) from None
+
+
+def _structure_field(given: Any, field: "attrs.Attribute[Any]") -> Any:
+    """The value a field takes. Raises `OptionsError` with keys that begin at the field."""
+    try:
+        if field.converter is not None:
+            value = cast("Callable[[Any], Any]", field.converter)(given)
+        else:
+            value = _converter.structure(given, cast("type", field.type))
+        if field.validator is not None:
+            field.validator(None, field, value)
+    except OptionsError as error:
+        raise OptionsError(tuple(_under(field.name, each) for each in error.problems)) from None
+    except (_Wrong, ValueError, TypeError) as error:
+        right = _right(field)
+        if field.converter is not None or right == "must be a table":
+            right = str(error)
+        elif not isinstance(error, _Wrong) and not _checks(field):
+            right = _without_subject(error, field)
+        problem = Problem(key=field.name, value=shown(given, field.name), right=right)
+        raise OptionsError((problem,)) from None
+    return value
+
+
+def _structure_items(value: Any, wanted: Any) -> Any:
+    if not isinstance(value, list | tuple):
+        raise _Wrong(f"must be {_describe(wanted)}")
+    item = (get_args(wanted) or (Any,))[0]
+    items = _each(((f"[{index}]", given) for index, given in enumerate(value)), item)
+    return tuple(items.values()) if get_origin(wanted) is tuple else list(items.values())
+
+
+def _structure_table(value: Any, wanted: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise _Wrong("must be a table")
+    return _each(value.items(), (get_args(wanted) or (str, Any))[1])
+
+
+def _each(items: Any, wanted: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for key, given in items:
+        try:
+            found[key] = _converter.structure(given, wanted)
+        except OptionsError as error:
+            problems.extend(_under(key, problem) for problem in error.problems)
+        except _Wrong as wrong:
+            problems.append(Problem(key=key, value=shown(given, key), right=wrong.right))
+    if problems:
+        raise OptionsError(tuple(problems))
+    return found
+
+
+def _structure_union(value: Any, wanted: Any) -> Any:
+    options = [option for option in get_args(wanted) if option is not NoneType]
+    if len(options) == 1:
+        return _converter.structure(value, options[0])
+    for option in options:
+        try:
+            return _converter.structure(value, option)
+        except (_Wrong, OptionsError):
+            continue
+    raise _Wrong(f"must be {_describe(wanted)}")
+
+
+def _structure_scalar(value: Any, wanted: Any) -> Any:
+    if wanted is float and type(value) is int:
+        return float(value)
+    if wanted is Path and isinstance(value, str):
+        return Path(value)
+    if type(value) is not wanted or (wanted is float and not math.isfinite(value)):
+        raise _Wrong(f"must be {_describe(wanted)}")
+    return value
+
+
+def _structure_literal(value: Any, wanted: Any) -> Any:
+    for choice in get_args(wanted):
+        if type(choice) is type(value) and choice == value:
+            return choice
+    raise _Wrong(f"must be {_describe(wanted)}")
+
+
+def _structure_size(value: Any, _wanted: Any) -> Size:
+    try:
+        return parse_size(value)
+    except ValueError as error:
+        raise _Wrong(str(error)) from None
+
+
+def _unknown(key: str, given: object, fields: "Mapping[str, attrs.Attribute[Any]]") -> Problem:
+    kind = "table" if isinstance(given, Mapping) else "key"
+    valid = {name: _right(field) for name, field in fields.items()}
+    near = get_close_matches(key, valid, 1)
+    if near:
+        right = f'no such {kind}; did you mean "{near[0]}"? It {valid[near[0]]}'
+    else:
+        right = f"no such {kind}; here are {', '.join(valid)}" if valid else "takes no keys"
+    value = None if kind == "table" else shown(given, key)
+    return Problem(key=_quoted(key), value=value, right=right, valid=valid)
+
+
+def _right(field: "attrs.Attribute[Any]") -> str:
+    """What the field takes, as in "must be a whole number from 1 to 8"."""
+    converter: object = field.converter
+    if converter is not None:
+        return f"must be {SIZE}" if converter is parse_size else "has a form of its own"
+    checks = " and ".join(check.right for check in _checks(field))
+    return f"must be {_describe(field.type)} {checks}".rstrip()
+
+
+def _checks(field: "attrs.Attribute[Any]") -> list[_Check]:
+    validator = field.validator
+    parts = getattr(validator, "_validators", (validator,))  # attrs' own `and_`
+    return [part for part in parts if isinstance(part, _Check)]
+
+
+def _describe(wanted: Any) -> str:
+    """A type in the operator's words."""
+    words = {
+        int: "a whole number",
+        float: "a number",
+        str: "text",
+        bool: "true or false",
+        Path: "a path",
+        Size: SIZE,
+        Any: "any value",
+    }
+    if wanted in words:
+        return words[wanted]
+    parts = get_args(wanted)
+    if _is_literal(wanted):
+        return " or ".join(shown(choice) for choice in parts)
+    if _is_union(wanted):
+        return " or ".join(_describe(part) for part in parts if part is not NoneType)
+    if is_sequence(wanted):
+        return f"a list, each {_describe(parts[0])}" if parts else "a list"
+    return "a table"
+
+
+def _paths(cls: type, where: str) -> Iterator[str]:
+    for field in attrs.fields(attrs.resolve_types(cls)):
+        path = f"{where}.{field.name}" if where else field.name
+        yield path
+        if isinstance(field.type, type) and attrs.has(field.type):
+            yield from _paths(field.type, path)
+
+
+def _under(where: str, problem: Problem) -> Problem:
+    if not where:
+        return problem
+    dot = "" if problem.key.startswith("[") or not problem.key else "."
+    return attrs.evolve(problem, key=f"{where}{dot}{problem.key}")
+
+
+def _table_name(path: str) -> str:
+    return f"[{path}]" if path else "the top level"
+
+
+def _quoted(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key, ensure_ascii=False)
+
+
+def _without_subject(error: Exception, field: "attrs.Attribute[Any]") -> str:
+    """An attrs validator says "'x' must be >= 1: 0"; key and value are told already."""
+    text = str(error.args[0]) if error.args else "is not valid"
+    return text.removeprefix(f"'{field.name}' ").partition(": ")[0]
+
+
+def _is_size(wanted: Any) -> bool:
+    return wanted is Size
+
+
+def _is_literal(wanted: Any) -> bool:
+    return get_origin(wanted) is Literal
+
+
+def _is_union(wanted: Any) -> bool:
+    return get_origin(wanted) in (Union, UnionType)
+
+
+def _new_converter() -> cattrs.Converter:
+    converter = cattrs.Converter()
+    for scalar in (int, float, str, bool, Path):
+        converter.register_structure_hook(scalar, _structure_scalar)
+    converter.register_structure_hook_func(attrs.has, _structure_class)
+    converter.register_structure_hook_func(is_sequence, _structure_items)
+    converter.register_structure_hook_func(is_mapping, _structure_table)
+    converter.register_structure_hook_func(_is_size, _structure_size)
+    converter.register_structure_hook_func(_is_literal, _structure_literal)
+    converter.register_structure_hook_func(_is_union, _structure_union)
+    return converter
+
+
+_converter = _new_converter()
