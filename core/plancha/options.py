@@ -2,7 +2,7 @@
 
 A plugin structures its own table: `structure(options, MyOptions, "scheduler")`. Types are taken at
 their word: `"16"`, `16.0` and `true` are no whole number, though a whole number is a number.
-Ranges are attrs validators; those below say what would be right, and any other does as well.
+Ranges are attrs validators; those of `option_values`, here by name too, tell what would be right.
 """
 
 import json
@@ -11,29 +11,45 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Literal, NewType, TypeVar, Union, cast, get_args, get_origin
+from types import NoneType
+from typing import Any, TypeVar, cast, get_args, get_origin
 
 import attrs
 import cattrs
 from cattrs.cols import is_mapping, is_sequence
 
-T = TypeVar("T")
-
-Size = NewType("Size", int)
-"""A field type: bytes, written as a whole number or with a unit ("512MiB", "2GB")."""
-
-UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12} | {
-    "KiB": 2**10,
-    "MiB": 2**20,
-    "GiB": 2**30,
-    "TiB": 2**40,
-}
-SIZE = 'a size such as "512MiB" or "2GiB", or bytes as a whole number'
-SHOWN_CHARACTERS = 60
-SECRET_WORDS = frozenset(
-    {"credential", "credentials", "key", "keys", "passphrase", "password", "secret", "token"}
+from plancha.option_values import (
+    SIZE,
+    Check,
+    Size,
+    at_least,
+    between,
+    describe,
+    is_literal,
+    is_secret,
+    is_union,
+    multiple_of,
+    parse_size,
+    power_of_two,
+    shown,
 )
+
+__all__ = [
+    "OptionsError",
+    "Problem",
+    "Size",
+    "at_least",
+    "between",
+    "is_secret",
+    "locate",
+    "multiple_of",
+    "parse_size",
+    "power_of_two",
+    "shown",
+    "structure",
+]
+
+T = TypeVar("T")
 
 
 @attrs.frozen(kw_only=True)
@@ -92,67 +108,6 @@ def locate(problem: Problem, cls: type, where: str = "") -> Problem:
     there = " or ".join(_table_name(path.rpartition(".")[0]) for path in places)
     right = f"{_table_name(parent)} has no key {name}; it belongs in {there}"
     return attrs.evolve(problem, right=right)
-
-
-def parse_size(value: object) -> Size:
-    """Bytes of "512MiB", "2GB" or 1024. Raises ValueError that says what would be right."""
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return Size(value)
-    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([A-Za-z]+)", value) if isinstance(value, str) else None
-    if match is None or match[2] not in UNITS:
-        raise ValueError(f"must be {SIZE}")
-    return Size(round(float(match[1]) * UNITS[match[2]]))
-
-
-Validator = Callable[[Any, "attrs.Attribute[Any]", Any], None]
-
-
-def between(low: float, high: float) -> Validator:
-    """From `low` to `high`, both included."""
-    return _Check(f"from {low:,} to {high:,}".replace(",", "_"), lambda value: low <= value <= high)
-
-
-def at_least(low: float) -> Validator:
-    """`low` or more."""
-    return _Check(f"of {low} or more", lambda value: low <= value)
-
-
-def multiple_of(number: int) -> Validator:
-    """A positive multiple of `number`."""
-    return _Check(f"that is a multiple of {number}", lambda value: value > 0 == value % number)
-
-
-def power_of_two(low: int, high: int) -> Validator:
-    """A power of two from `low` to `high`."""
-    powers = [2**n for n in range(low.bit_length() - 1, high.bit_length()) if low <= 2**n <= high]
-    listed = f"{', '.join(map(str, powers[:-1]))} or {powers[-1]}"
-    return _Check(f"that is a power of two: {listed}", lambda value: value in powers)
-
-
-def shown(value: object, key: str = "") -> str:
-    """`value` as TOML writes it, shortened; a secret's value stays hidden."""
-    if is_secret(key) and isinstance(value, str):
-        return '"…"'
-    if isinstance(value, Mapping):
-        return "a table"
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
-
-
-def is_secret(key: str) -> bool:
-    """Whether a key's name says that its text must never be shown ("api_key", "password")."""
-    last = key.rpartition(".")[2]
-    return not SECRET_WORDS.isdisjoint(re.split(r"[^a-z]+", last.lower()))
-
-
-@attrs.frozen
-class _Check:
-    right: str
-    holds: Callable[[Any], bool]
-
-    def __call__(self, instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
-        if value is not None and not self.holds(value):
-            raise ValueError(f"{attribute.name} is {value}; it must be one {self.right}")
 
 
 class _Wrong(Exception):
@@ -216,7 +171,7 @@ def _structure_field(given: Any, field: "attrs.Attribute[Any]") -> Any:
 
 def _structure_items(value: Any, wanted: Any) -> Any:
     if not isinstance(value, list | tuple):
-        raise _Wrong(f"must be {_describe(wanted)}")
+        raise _Wrong(f"must be {describe(wanted)}")
     item = (get_args(wanted) or (Any,))[0]
     items = _each(((f"[{index}]", given) for index, given in enumerate(value)), item)
     return tuple(items.values()) if get_origin(wanted) is tuple else list(items.values())
@@ -252,7 +207,7 @@ def _structure_union(value: Any, wanted: Any) -> Any:
             return _converter.structure(value, option)
         except (_Wrong, OptionsError):
             continue
-    raise _Wrong(f"must be {_describe(wanted)}")
+    raise _Wrong(f"must be {describe(wanted)}")
 
 
 def _structure_scalar(value: Any, wanted: Any) -> Any:
@@ -261,7 +216,7 @@ def _structure_scalar(value: Any, wanted: Any) -> Any:
     if wanted is Path and isinstance(value, str):
         return Path(value)
     if type(value) is not wanted or (wanted is float and not math.isfinite(value)):
-        raise _Wrong(f"must be {_describe(wanted)}")
+        raise _Wrong(f"must be {describe(wanted)}")
     return value
 
 
@@ -269,7 +224,7 @@ def _structure_literal(value: Any, wanted: Any) -> Any:
     for choice in get_args(wanted):
         if type(choice) is type(value) and choice == value:
             return choice
-    raise _Wrong(f"must be {_describe(wanted)}")
+    raise _Wrong(f"must be {describe(wanted)}")
 
 
 def _structure_size(value: Any, _wanted: Any) -> Size:
@@ -297,36 +252,13 @@ def _right(field: "attrs.Attribute[Any]") -> str:
     if converter is not None:
         return f"must be {SIZE}" if converter is parse_size else "has a form of its own"
     checks = " and ".join(check.right for check in _checks(field))
-    return f"must be {_describe(field.type)} {checks}".rstrip()
+    return f"must be {describe(field.type)} {checks}".rstrip()
 
 
-def _checks(field: "attrs.Attribute[Any]") -> list[_Check]:
+def _checks(field: "attrs.Attribute[Any]") -> list[Check]:
     validator = field.validator
     parts = getattr(validator, "_validators", (validator,))  # attrs' own `and_`
-    return [part for part in parts if isinstance(part, _Check)]
-
-
-def _describe(wanted: Any) -> str:
-    """A type in the operator's words."""
-    words = {
-        int: "a whole number",
-        float: "a number",
-        str: "text",
-        bool: "true or false",
-        Path: "a path",
-        Size: SIZE,
-        Any: "any value",
-    }
-    if wanted in words:
-        return words[wanted]
-    parts = get_args(wanted)
-    if _is_literal(wanted):
-        return " or ".join(shown(choice) for choice in parts)
-    if _is_union(wanted):
-        return " or ".join(_describe(part) for part in parts if part is not NoneType)
-    if is_sequence(wanted):
-        return f"a list, each {_describe(parts[0])}" if parts else "a list"
-    return "a table"
+    return [part for part in parts if isinstance(part, Check)]
 
 
 def _paths(cls: type, where: str) -> Iterator[str]:
@@ -362,14 +294,6 @@ def _is_size(wanted: Any) -> bool:
     return wanted is Size
 
 
-def _is_literal(wanted: Any) -> bool:
-    return get_origin(wanted) is Literal
-
-
-def _is_union(wanted: Any) -> bool:
-    return get_origin(wanted) in (Union, UnionType)
-
-
 def _new_converter() -> cattrs.Converter:
     converter = cattrs.Converter()
     for scalar in (int, float, str, bool, Path):
@@ -378,8 +302,8 @@ def _new_converter() -> cattrs.Converter:
     converter.register_structure_hook_func(is_sequence, _structure_items)
     converter.register_structure_hook_func(is_mapping, _structure_table)
     converter.register_structure_hook_func(_is_size, _structure_size)
-    converter.register_structure_hook_func(_is_literal, _structure_literal)
-    converter.register_structure_hook_func(_is_union, _structure_union)
+    converter.register_structure_hook_func(is_literal, _structure_literal)
+    converter.register_structure_hook_func(is_union, _structure_union)
     return converter
 
 
