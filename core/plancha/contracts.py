@@ -5,7 +5,8 @@ An entry point (`plancha.schedulers`, `.allocators`, `.executors`, `.transports`
 `plancha.options.structure`), `site` what the deployment has fixed.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence as Seq
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Sequence as Seq
 from typing import Any, Protocol
 
 import attrs
@@ -26,9 +27,17 @@ class Site:
 
     max_sequences: int  # batch slots
     max_batched_tokens: int  # tokens computed in one step at most
+    max_waiting: int  # sequences that may wait
     block_size: int  # tokens a KV block holds
-    model: str  # as named in the TOML: a built-in name, hf:org/name, or a path
-    geometry: "Geometry | None" = None  # known to schedulers and allocators, not yet to executors
+    model: str  # path of the checkpoint
+    vocabulary: int  # ids the tokenizer has; no other may be sampled
+    geometry: "Geometry | None" = None  # known once the executor has loaded
+
+    def loaded(self) -> "Geometry":
+        """The geometry. Raises `RuntimeError` before the executor has loaded the model."""
+        if self.geometry is None:
+            raise RuntimeError("the executor has not loaded the model yet")
+        return self.geometry
 
 
 @attrs.frozen(kw_only=True)
@@ -172,7 +181,7 @@ class Text(Protocol):
         ...
 
     def encode(self, prompt: str) -> Int32s:
-        """A raw prompt: special tokens parsed, BOS added if the model wants one and it is not there.
+        """A raw prompt: special tokens parsed, BOS added if the model wants one and none is there.
 
         Raises `RequestFailed` for text that is not valid Unicode (lone surrogates).
         """
@@ -188,7 +197,5 @@ class Text(Protocol):
     def stream(
         self, *, stop: tuple[str, ...], min_tokens: int, skip_special_tokens: bool
     ) -> TextStream:
-        """A new stream. A stop string counts only if completed by output token `min_tokens` or later."""
+        """A new stream. A stop string counts if completed by output token `min_tokens` or later."""
         ...
-
-

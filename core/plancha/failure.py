@@ -44,4 +44,6 @@ def invalid(param: str | None, message: str, code: str | None = None) -> Request
 
 def engine_error() -> Failure:
     """What a client is told of an internal error: that it happened, and nothing of its insides."""
-    return Failure("engine", "The engine failed while generating this answer.", None, "engine_error")
+    return Failure(
+        "engine", "The engine failed while generating this answer.", None, "engine_error"
+    )

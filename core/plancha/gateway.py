@@ -21,12 +21,21 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from plancha.contracts import Text
 from plancha.failure import Failure, RequestFailed, invalid
 from plancha.generation import Generation, Stream
-from plancha.messages import Control, Frame, InferenceRequest, Int32s, Load, Rejected, Submit
+from plancha.messages import (
+    Control,
+    Controls,
+    Downstream,
+    Frame,
+    InferenceRequest,
+    Int32s,
+    Load,
+    Rejected,
+    Submit,
+    Upstream,
+)
 from plancha.record import Record
 from plancha.sampling import Sampling
 
-Upstream = Submit | tuple[Control, ...]
-Downstream = Frame | Rejected
 State = Literal["loading", "ready", "draining", "failed"]
 
 REMEMBERED_REQUESTS = 10_000
@@ -132,7 +141,7 @@ class Gateway:
             raise
         return generation
 
-    async def receive(self, frames: MemoryObjectReceiveStream[Downstream]) -> None:
+    async def fanout(self, frames: MemoryObjectReceiveStream[Downstream]) -> None:
         """Task: bring what the worker sends to the outboxes."""
         async for message in frames:
             if isinstance(message, Frame):
@@ -147,7 +156,7 @@ class Gateway:
             self._controls_waiting = anyio.Event()
             controls, self._controls = tuple(self._controls.values()), {}
             if self._upstream is not None:
-                await self._upstream.send(controls)
+                await self._upstream.send(Controls(controls))
 
     def _ready(self) -> tuple[Text, MemoryObjectSendStream[Upstream]]:
         if self.state != "ready" or self._text is None or self._upstream is None:

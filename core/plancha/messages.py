@@ -1,7 +1,8 @@
 """Everything that crosses a channel: frozen, and one message a step, never one a token.
 
-Gateway to worker: `Submit`, and `Cancel`/`Truncate` in a tuple. Worker to gateway: `Frame` and
-`Rejected`. Inside the worker: `Plan` to execution, `StepDone` back. What concerns many sequences
+Gateway to worker (`Upstream`): `Submit`, and `Controls` that hold `Cancel` and `Truncate`. Worker
+to gateway (`Downstream`): `Frame` and `Rejected`. Inside the worker: `Admitted` from admission,
+`Plan` to execution, `StepDone` or `StepFailed` back. What concerns many sequences
 is held in columns (NumPy arrays of equal length), since 1,600 small objects a step cost more than
 the step's whole planning.
 """
@@ -66,6 +67,16 @@ Control = Cancel | Truncate
 
 
 @attrs.frozen
+class Controls:
+    """What clients did since the last of these, the newest per stream."""
+
+    controls: tuple[Control, ...]
+
+
+Upstream = Submit | Controls
+
+
+@attrs.frozen
 class Rejected:
     """Admission refused the whole request; none of its sequences ever existed."""
 
@@ -113,6 +124,9 @@ class Frame:
     joined: tuple[int, ...]
     finished: tuple[Finished, ...]
     load: Load
+
+
+Downstream = Frame | Rejected
 
 
 @attrs.frozen(eq=False)

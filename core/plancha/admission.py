@@ -1,0 +1,124 @@
+"""Who is let in: the one place that accepts or refuses, by what the worker can ever hold."""
+
+from collections.abc import Callable
+from itertools import count
+from secrets import randbits
+
+import attrs
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from plancha.contracts import Allocator, Clock, Site
+from plancha.failure import Failure
+from plancha.inbox import Admitted, Inbox
+from plancha.messages import (
+    Downstream,
+    InferenceRequest,
+    Int32s,
+    Rejected,
+    Submit,
+    Upstream,
+)
+from plancha.sequence import Sequence
+
+SEED_BITS = 64
+
+
+@attrs.define(kw_only=True)
+class Admission:
+    """Turns a request into sequences, or says in numbers why it cannot be served."""
+
+    site: Site
+    allocator: Allocator  # asked, never changed
+    waiting: Callable[[], int]  # sequences that wait now
+    _arrivals: "count[int]" = attrs.field(factory=count, init=False)
+
+    def admit(self, submit: Submit, now: float) -> tuple[Sequence, ...] | Failure:
+        """One sequence per prompt, or why there is none."""
+        request = submit.request
+        waiting = self.waiting()
+        if waiting + len(request.prompts) > self.site.max_waiting:
+            return Failure(
+                "busy",
+                f"{waiting} sequences are waiting and this request would add "
+                f"{len(request.prompts)}; the queue holds {self.site.max_waiting}.",
+                None,
+                "queue_full",
+            )
+        for prompt in request.prompts:
+            failure = self._never_fits(prompt, request)
+            if failure is not None:
+                return failure
+        return tuple(
+            self._sequence(request, stream, prompt, now)
+            for stream, prompt in zip(submit.streams, request.prompts, strict=True)
+        )
+
+    def _sequence(
+        self, request: InferenceRequest, stream: int, prompt: Int32s, now: float
+    ) -> Sequence:
+        sampling = request.sampling
+        eos = () if sampling.ignore_eos else self.site.loaded().stop_ids
+        seed = randbits(SEED_BITS) if sampling.seed is None else sampling.seed
+        return Sequence(
+            request=request,
+            stream=stream,
+            arrival=next(self._arrivals),
+            arrived_s=now,
+            prompt_tokens=int(prompt.size),
+            token_ids=prompt,
+            max_length=self._max_length(int(prompt.size), request.max_tokens),
+            stop_ids=tuple(dict.fromkeys((*eos, *sampling.stop_token_ids))),
+            seed=seed % 2**SEED_BITS,
+        )
+
+    def _max_length(self, prompt: int, max_tokens: int | None) -> int:
+        if max_tokens is not None:
+            return prompt + max_tokens
+        geometry = self.site.loaded()
+        return min(geometry.context_length, geometry.blocks * self.site.block_size)
+
+    def _never_fits(self, prompt: Int32s, request: InferenceRequest) -> Failure | None:
+        tokens = int(prompt.size)
+        asked = request.max_tokens
+        wanted = tokens + (1 if asked is None else asked)
+        context = self.site.loaded().context_length
+        blocks = self.site.loaded().blocks
+        if wanted > context:
+            what = "at least 1 output token" if asked is None else f"{asked} output tokens"
+            param = request.max_tokens_param if tokens < context and asked is not None else None
+            return Failure(
+                "invalid",
+                f"The context holds {context} tokens; this request has {tokens} prompt tokens "
+                f"and wants {what}.",
+                param,
+                "context_length_exceeded",
+            )
+        need = self.allocator.need(wanted)
+        if need > blocks:
+            return Failure(
+                "invalid",
+                f"This request needs {need} KV blocks for {tokens} prompt tokens and "
+                f"{wanted - tokens} output tokens; the pool has {blocks}.",
+                None,
+                "kv_pool_exceeded",
+            )
+        return None
+
+
+async def admission(
+    upstream: MemoryObjectReceiveStream[Upstream],
+    inbox: MemoryObjectSendStream[Inbox],
+    downstream: MemoryObjectSendStream[Downstream],
+    policy: Admission,
+    clock: Clock,
+) -> None:
+    """Task: pass on what gateways send, in their order, so that no cancel overtakes its submit."""
+    async for message in upstream:
+        if not isinstance(message, Submit):
+            await inbox.send(message)
+            continue
+        admitted = policy.admit(message, clock())
+        if isinstance(admitted, Failure):
+            await downstream.send(Rejected(message.streams, admitted))
+        else:
+            await inbox.send(Admitted(admitted))

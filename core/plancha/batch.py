@@ -1,0 +1,99 @@
+"""The running batch as columns indexed by slot: a decode step is a few array operations."""
+
+import numpy as np
+
+from plancha.messages import Bools, Int32s, Int64s
+from plancha.sequence import Sequence
+
+NO_TOKEN = -1
+
+
+class Batch:
+    """What every step touches of every running sequence. Owned by the scheduling task.
+
+    Each column has `max_sequences` entries; those of an empty slot mean nothing. `token_ids` is
+    int32 [max_sequences, context_length]; `stop_ids` is int32 [max_sequences, as wide as needed],
+    padded with `NO_TOKEN`.
+    """
+
+    def __init__(self, max_sequences: int, context_length: int) -> None:
+        self.sequences: list[Sequence | None] = [None] * max_sequences
+
+        def column() -> Int32s:
+            return np.zeros(max_sequences, np.int32)
+
+        self.active: Bools = np.zeros(max_sequences, np.bool_)
+        self.stream: Int64s = np.zeros(max_sequences, np.int64)
+        self.arrival: Int64s = np.zeros(max_sequences, np.int64)
+        self.tenant = column()
+        self.prompt = column()
+        self.length = column()  # known tokens
+        self.computed = column()  # tokens whose K and V are in the pool
+        self.capacity = column()  # tokens its blocks can hold
+        self.max_length = column()
+        self.stops_from = column()  # length from which stop ids count
+        self.stop_ids: Int32s = np.full((max_sequences, 1), NO_TOKEN, np.int32)
+        self.token_ids: Int32s = np.zeros((max_sequences, context_length), np.int32)
+        self._tenants: dict[str, int] = {}
+        self._free = list(range(max_sequences))[::-1]
+
+    @property
+    def free_slots(self) -> int:
+        """Slots a sequence could join."""
+        return len(self._free)
+
+    def running(self) -> list[Sequence]:
+        """Everyone in the batch, in no order."""
+        return [sequence for sequence in self.sequences if sequence is not None]
+
+    def join(self, sequence: Sequence, capacity: int) -> int:
+        """Give `sequence` a slot and fill its columns from it. Raises `IndexError` when full."""
+        slot = self._free.pop()
+        sequence.slot = slot
+        self.sequences[slot] = sequence
+        self.active[slot] = True
+        self.stream[slot] = sequence.stream
+        self.arrival[slot] = sequence.arrival
+        self.tenant[slot] = self._tenants.setdefault(sequence.tenant, len(self._tenants))
+        self.prompt[slot] = sequence.prompt_tokens
+        self.length[slot] = sequence.tokens
+        self.computed[slot] = 0
+        self.capacity[slot] = capacity
+        self.max_length[slot] = sequence.max_length
+        sampling = sequence.request.sampling
+        self.stops_from[slot] = sequence.prompt_tokens + sampling.min_tokens + 1
+        self._set_stop_ids(slot, sequence.stop_ids)
+        self.token_ids[slot, : sequence.tokens] = sequence.token_ids
+        return slot
+
+    def leave(self, sequence: Sequence) -> int:
+        """Empty its slot, write back what the columns knew; the slot. `KeyError` if it has none."""
+        slot = sequence.slot
+        if slot is None:
+            raise KeyError(f"stream {sequence.stream} is not in the batch")
+        sequence.token_ids = self.token_ids[slot, : self.length[slot]].copy()
+        computed = min(int(self.computed[slot]), sequence.prompt_tokens)
+        sequence.prefilled = max(sequence.prefilled, computed)
+        sequence.slot = None
+        self.sequences[slot] = None
+        self.active[slot] = False
+        self._free.append(slot)
+        return slot
+
+    def append(self, slots: Int32s, tokens: Int32s) -> None:
+        """Token `tokens[i]` is the next of slot `slots[i]`; no slot twice."""
+        self.token_ids[slots, self.length[slots]] = tokens
+        self.length[slots] += 1
+
+    def output_by_tenant(self, slots: Int32s) -> dict[str, int]:
+        """How many of `slots` belong to each tenant."""
+        counts = np.bincount(self.tenant[slots], minlength=len(self._tenants)).tolist()
+        return {tenant: counts[i] for tenant, i in self._tenants.items() if counts[i]}
+
+    def _set_stop_ids(self, slot: int, stop_ids: tuple[int, ...]) -> None:
+        width = self.stop_ids.shape[1]
+        if len(stop_ids) > width:
+            more = np.full((len(self.sequences), len(stop_ids) - width), NO_TOKEN, np.int32)
+            self.stop_ids = np.hstack([self.stop_ids, more])
+        self.stop_ids[slot] = NO_TOKEN
+        self.stop_ids[slot, : len(stop_ids)] = stop_ids

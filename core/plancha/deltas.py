@@ -1,0 +1,56 @@
+"""What changed in the batch since the last plan, gathered while a plan is made."""
+
+import numpy as np
+
+from plancha.messages import Bools, Int32s, Join, Plan
+from plancha.sequence import Sequence
+
+
+class Deltas:
+    """Slots left, sequences joined, blocks grown: all an executor needs to follow the batch."""
+
+    def __init__(self) -> None:
+        self._left: list[int] = []
+        self._joins: list[Join] = []
+        self._grown: list[tuple[int, int, int]] = []
+
+    def left(self, slot: int) -> None:
+        """`slot` is empty now."""
+        self._left.append(slot)
+
+    def joined(self, sequence: Sequence, slot: int) -> None:
+        """`sequence` holds `slot` and the blocks of its table."""
+        self._joins.append(
+            Join(
+                slot=slot,
+                stream=sequence.stream,
+                token_ids=sequence.token_ids,
+                prompt_tokens=sequence.prompt_tokens,
+                stop_ids=sequence.stop_ids,
+                seed=sequence.seed,
+                sampling=sequence.request.sampling,
+            )
+        )
+        self.grew(slot, 0, sequence.blocks)
+
+    def grew(self, slot: int, index: int, blocks: list[int]) -> None:
+        """The table of `slot` goes on with `blocks` from entry `index`."""
+        self._grown.extend((slot, index + i, block) for i, block in enumerate(blocks))
+
+    def plan(
+        self, number: int, slots: Int32s, starts: Int32s, counts: Int32s, samples: Bools
+    ) -> Plan:
+        """The plan of these rows on top of what was gathered."""
+        grown = np.array(self._grown, np.int32).reshape(-1, 3)
+        return Plan(
+            number=number,
+            left=np.array(self._left, np.int32),
+            joins=tuple(self._joins),
+            grown_slots=grown[:, 0],
+            grown_index=grown[:, 1],
+            grown_blocks=grown[:, 2],
+            slots=slots,
+            starts=starts,
+            counts=counts,
+            samples=samples,
+        )

@@ -1,0 +1,16 @@
+"""What the scheduling task receives."""
+
+import attrs
+
+from plancha.messages import Controls, StepDone, StepFailed
+from plancha.sequence import Sequence
+
+
+@attrs.frozen(eq=False)
+class Admitted:
+    """The sequences of one accepted request."""
+
+    sequences: tuple[Sequence, ...]
+
+
+Inbox = Admitted | Controls | StepDone | StepFailed

@@ -1,0 +1,59 @@
+"""The task that owns the planner: hears what came, plans the next step, tells what happened."""
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from plancha.contracts import Clock
+from plancha.inbox import Admitted, Inbox
+from plancha.messages import Cancel, Controls, Downstream, Plan, StepDone, StepFailed
+from plancha.planner import Planner
+
+
+async def scheduling(
+    inbox: MemoryObjectReceiveStream[Inbox],
+    plans: MemoryObjectSendStream[Plan],
+    downstream: MemoryObjectSendStream[Downstream],
+    planner: Planner,
+    clock: Clock,
+) -> None:
+    """Task: one round per wake-up. The next step starts before anybody is told of the last."""
+    async for first in inbox:
+        now = clock()
+        take_in(planner, [first, *_rest(inbox)], now)
+        plan = None if planner.in_flight else planner.plan(now)
+        if plan is not None:
+            await plans.send(plan)
+        frame = planner.report.take_frame(planner.load())
+        if frame is not None:
+            await downstream.send(frame)
+
+
+def take_in(planner: Planner, messages: list[Inbox], now: float) -> None:
+    """Apply what came in one round; the step's outcome last, so that an abort beats its tokens."""
+    outcome: StepDone | StepFailed | None = None
+    for message in messages:
+        match message:
+            case Admitted(sequences):
+                for sequence in sequences:
+                    planner.add(sequence, now)
+            case Controls(controls):
+                for control in controls:
+                    if isinstance(control, Cancel):
+                        planner.cancel(control.stream)
+                    else:
+                        planner.truncate(control.stream, control.keep)
+            case _:
+                outcome = message
+    if isinstance(outcome, StepDone):
+        planner.apply(outcome)
+    elif outcome is not None:
+        planner.fail(now)
+
+
+def _rest(inbox: MemoryObjectReceiveStream[Inbox]) -> list[Inbox]:
+    messages: list[Inbox] = []
+    try:
+        while True:
+            messages.append(inbox.receive_nowait())
+    except (anyio.WouldBlock, anyio.EndOfStream):
+        return messages
