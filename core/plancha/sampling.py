@@ -54,7 +54,7 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        """Whether the best token is always taken; a tiny temperature would overflow, so it counts."""
+        """Whether the best token is always taken. A tiny temperature counts: it would overflow."""
         return self.temperature < GREEDY_BELOW or self.top_k == 1 or self.top_p == 0
 
 

@@ -1,0 +1,66 @@
+"""A whole kernel in the test's own event loop, with any executor, scheduler and allocator."""
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import anyio.lowlevel
+import attrs
+from anyio import create_task_group
+
+from plancha.contracts import Allocator, Clock, Executor, Scheduler, Site, Text
+from plancha.gateway import Gateway
+from plancha.kernel import Kernel
+from plancha.plugins import find
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """The batch of the behaviour cases: small enough that every limit is met."""
+
+    max_sequences: int = 8
+    max_batched_tokens: int = 64
+    max_waiting: int = 64
+    block_size: int = 16
+
+
+@asynccontextmanager
+async def embedded(
+    executor: Executor,
+    text: Text,
+    *,
+    limits: Limits | None = None,
+    scheduler: Callable[[Site], Scheduler] | None = None,
+    allocator: Callable[[Site], Allocator] | None = None,
+    model: str = "tiny",
+    clock: Clock = time.monotonic,
+) -> AsyncIterator[Kernel]:
+    """A loaded, running kernel; `kernel.gateway` takes calls. Ends when the block is left.
+
+    Scheduler and allocator default to the installed plugins `fcfs` and `paged`.
+    """
+    limits = limits or Limits()
+    kernel = Kernel(
+        site=Site(
+            max_sequences=limits.max_sequences,
+            max_batched_tokens=limits.max_batched_tokens,
+            max_waiting=limits.max_waiting,
+            block_size=limits.block_size,
+            model=model,
+            vocabulary=text.vocabulary,
+        ),
+        executor=executor,
+        make_scheduler=scheduler or (lambda site: find("plancha.schedulers", "fcfs")({}, site)),
+        make_allocator=allocator or (lambda site: find("plancha.allocators", "paged")({}, site)),
+        gateway=Gateway(model),
+        clock=clock,
+    )
+    await kernel.load(lambda stage: None)
+    async with create_task_group() as tasks:
+        tasks.start_soon(kernel.run, text)
+        while kernel.gateway.state == "loading":
+            await anyio.lowlevel.checkpoint()
+        try:
+            yield kernel
+        finally:
+            tasks.cancel_scope.cancel()
