@@ -102,11 +102,16 @@ def locate(problem: Problem, cls: type, where: str = "") -> Problem:
     if problem.valid is None:
         return problem
     parent, _, name = problem.key.rpartition(".")
-    places = [path for path in _paths(cls, where) if path.rpartition(".")[2] == name]
-    if not places:
+    paths = [path.rpartition(".") for path in _paths(cls, where)]
+    places = [_table_name(table) for table, _, key in paths if key == name]
+    if places:
+        right = f"{_table_name(parent)} has no key {name}; it belongs in {' or '.join(places)}"
+        return attrs.evolve(problem, right=right)
+    near = get_close_matches(name, [key for _, _, key in paths], 1)
+    if not near or get_close_matches(name, problem.valid, 1):
         return problem
-    there = " or ".join(_table_name(path.rpartition(".")[0]) for path in places)
-    right = f"{_table_name(parent)} has no key {name}; it belongs in {there}"
+    place = next(_table_name(table) for table, _, key in paths if key == near[0])
+    right = f'{_table_name(parent)} has no such key; did you mean "{near[0]}" in {place}?'
     return attrs.evolve(problem, right=right)
 
 
@@ -250,7 +255,7 @@ def _right(field: "attrs.Attribute[Any]") -> str:
     """What the field takes, as in "must be a whole number from 1 to 8"."""
     converter: object = field.converter
     if converter is not None:
-        return f"must be {SIZE}" if converter is parse_size else "has a form of its own"
+        return f"must be {SIZE if converter is parse_size else describe(field.type)}"
     checks = " and ".join(check.right for check in _checks(field))
     return f"must be {describe(field.type)} {checks}".rstrip()
 
@@ -265,7 +270,7 @@ def _paths(cls: type, where: str) -> Iterator[str]:
     for field in attrs.fields(attrs.resolve_types(cls)):
         path = f"{where}.{field.name}" if where else field.name
         yield path
-        if isinstance(field.type, type) and attrs.has(field.type):
+        if isinstance(field.type, type) and attrs.has(field.type) and field.converter is None:
             yield from _paths(field.type, path)
 
 

@@ -1,0 +1,77 @@
+"""Plugins for a deployment: made from their own tables, each by its own name."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from plancha.contracts import Geometry, LoadError, Site
+from plancha.options import OptionsError, locate
+from plancha.plugins import GROUPS, PluginError, create
+from plancha_app.deployment import Deployment, DeploymentError, PluginTable, parse, understand
+
+DEFAULT_FILE = Path("plugins.toml")
+BUILT_IN = "built-in defaults"
+
+STAND_IN = Geometry(blocks=4096, context_length=4096, vocabulary=4096, stop_ids=())
+"""What plugins are checked against while no model is loaded."""
+
+
+def prepare(path: Path | None) -> tuple[str, Deployment]:
+    """A deployment with nothing wrong in it, and where it came from.
+
+    Without a path: plugins.toml here, or else the defaults. Every plugin that it names is imported
+    and made once from its options; no model is loaded. Raises `DeploymentError` with every mistake.
+    """
+    if path is None and not DEFAULT_FILE.exists():
+        return BUILT_IN, Deployment()
+    path = path or DEFAULT_FILE
+    deployment, problems = understand(parse(path))
+    told = (*map(str, problems), *plugin_problems(deployment))
+    if told:
+        raise DeploymentError(str(path), told)
+    return str(path), deployment
+
+
+def plugin_problems(deployment: Deployment) -> Iterator[str]:
+    """What the plugins find wrong with their own tables, and what is wrong with the plugins."""
+    site = make_site(deployment, model=deployment.model.name, vocabulary=STAND_IN.vocabulary)
+    for section, table in plugin_tables(deployment).items():
+        try:
+            make(section, table, attrs.evolve(site, geometry=STAND_IN))
+        except OptionsError as error:
+            for problem in error.problems:
+                inside = problem.key == section or problem.key.startswith(f"{section}.")
+                prefix = "" if inside else f"{section}: "
+                yield f"{prefix}{locate(problem, Deployment)}"
+        except (PluginError, LoadError) as error:
+            yield f"{section}.plugin: {error}"
+
+
+def plugin_tables(deployment: Deployment) -> dict[str, PluginTable]:
+    """Every plugin the deployment names, by the path of its table."""
+    transports = {f"transport.{name}": table for name, table in deployment.transport.items()}
+    return {
+        "scheduler": deployment.scheduler,
+        "allocator": deployment.allocator,
+        "executor": deployment.executor,
+        **transports,
+    }
+
+
+def make(section: str, table: PluginTable, site: Site) -> Any:
+    """The plugin of one table. Raises what `plancha.plugins.create` raises."""
+    return create(GROUPS[section.partition(".")[0]], table.plugin, table.options, site)
+
+
+def make_site(deployment: Deployment, *, model: str, vocabulary: int) -> Site:
+    """What the deployment fixes for its plugins; `model` is the checkpoint's path."""
+    return Site(
+        max_sequences=deployment.batch.max_sequences,
+        max_batched_tokens=deployment.batch.max_batched_tokens,
+        max_waiting=deployment.batch.max_waiting,
+        block_size=deployment.kv.block_size,
+        model=model,
+        vocabulary=vocabulary,
+    )

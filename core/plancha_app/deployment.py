@@ -1,0 +1,167 @@
+"""What a deployment file says: the kernel's settings, and each plugin's table untouched.
+
+A plugin's table belongs to the plugin; only its key `plugin` is ours. Nothing is read from the
+environment. Without a file everything is at its default, which the file `plugins.toml` repeats.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+
+from plancha.options import (
+    OptionsError,
+    Problem,
+    at_least,
+    between,
+    power_of_two,
+    shown,
+    structure,
+)
+
+
+@attrs.frozen(kw_only=True)
+class Model:
+    """`[model]`: which model, and what clients call it."""
+
+    name: str = "smollm2"  # a built-in name, hf:org/name, or a path
+    served_name: str | None = None  # what `model` says in requests; None: follows from `name`
+
+    @property
+    def public_name(self) -> str:
+        """The name in `GET /v1/models`: of a path its last part, of a hub name all but the hf:."""
+        if self.served_name is not None:
+            return self.served_name
+        name = self.name.removeprefix("hf:")
+        return name if name != self.name else Path(self.name).name
+
+
+@attrs.frozen(kw_only=True)
+class Batch:
+    """`[batch]`: how much is computed, and how much waits, at most."""
+
+    max_sequences: int = attrs.field(default=64, validator=between(1, 4096))
+    max_batched_tokens: int = attrs.field(default=256, validator=between(1, 65536))
+    max_waiting: int = attrs.field(default=1024, validator=between(1, 1_000_000))
+
+
+@attrs.frozen(kw_only=True)
+class Kv:
+    """`[kv]`: what executor and allocator must agree on."""
+
+    block_size: int = attrs.field(default=16, validator=power_of_two(8, 256))
+
+
+@attrs.frozen(kw_only=True)
+class Server:
+    """`[server]`: the process itself."""
+
+    drain_timeout_s: float = attrs.field(default=30.0, validator=at_least(0))
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["auto", "console", "json"] = "auto"  # auto: console on a terminal
+
+
+@attrs.frozen
+class PluginTable:
+    """A plugin by name, and the rest of its table, which only the plugin understands."""
+
+    plugin: str
+    options: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+def plugin_table(table: Any) -> PluginTable:
+    """`{plugin = "name", …}`. Raises `OptionsError`, or ValueError when it is no table."""
+    if isinstance(table, PluginTable):
+        return table
+    if not isinstance(table, Mapping):
+        raise ValueError("must be a table")
+    name = table.get("plugin")
+    if not isinstance(name, str):
+        missing = "" if "plugin" in table else "missing; "
+        right = f"{missing}must be text, the name of a plugin"
+        value = None if missing else shown(name)
+        raise OptionsError((Problem(key="plugin", value=value, right=right),))
+    return PluginTable(name, {key: value for key, value in table.items() if key != "plugin"})
+
+
+def transport_tables(tables: Any) -> Mapping[str, PluginTable]:
+    """Any number of transports by name; the name is also the plugin's unless `plugin` says else."""
+    if not isinstance(tables, Mapping):
+        raise ValueError("must hold one table per transport, such as [transport.http]")
+    found: dict[str, PluginTable] = {}
+    problems: list[Problem] = []
+    for name, table in tables.items():
+        try:
+            named = {"plugin": name, **table} if isinstance(table, Mapping) else table
+            found[name] = plugin_table(named)
+        except OptionsError as error:
+            problems.extend(attrs.evolve(each, key=f"{name}.{each.key}") for each in error.problems)
+        except ValueError as error:
+            right = f"{error}; each transport has its own, such as [transport.http]"
+            problems.append(Problem(key=name, value=shown(table, name), right=right))
+    if problems:
+        raise OptionsError(tuple(problems))
+    return found
+
+
+@attrs.frozen(kw_only=True)
+class Deployment:
+    """All of a file: its own settings checked, the plugins' options not yet."""
+
+    model: Model = attrs.field(factory=Model)
+    batch: Batch = attrs.field(factory=Batch)
+    kv: Kv = attrs.field(factory=Kv)
+    server: Server = attrs.field(factory=Server)
+    scheduler: PluginTable = attrs.field(default=PluginTable("fcfs"), converter=plugin_table)
+    allocator: PluginTable = attrs.field(default=PluginTable("paged"), converter=plugin_table)
+    executor: PluginTable = attrs.field(default=PluginTable("torch"), converter=plugin_table)
+    transport: Mapping[str, PluginTable] = attrs.field(
+        factory=lambda: {"http": PluginTable("http")}, converter=transport_tables
+    )
+
+
+class DeploymentError(Exception):
+    """A deployment that cannot start; `problems` are all its mistakes, one line each."""
+
+    def __init__(self, source: str, problems: tuple[str, ...]) -> None:
+        super().__init__("\n".join((source, *problems)))
+        self.source = source
+        self.problems = problems
+
+
+def parse(path: Path) -> Mapping[str, Any]:
+    """A file's tables, unchecked. Raises `DeploymentError` when it cannot be read or parsed."""
+    source = str(path)
+    try:
+        text = path.read_bytes().decode()
+        return tomllib.loads(text)
+    except OSError as error:
+        raise DeploymentError(source, (f"cannot be read: {error.strerror}",)) from None
+    except UnicodeDecodeError as error:
+        raise DeploymentError(source, (f"is not UTF-8 text: {error.reason}",)) from None
+    except tomllib.TOMLDecodeError as error:
+        raise DeploymentError(source, (_syntax(error, text),)) from None
+
+
+def understand(tables: Mapping[str, Any]) -> tuple[Deployment, tuple[Problem, ...]]:
+    """The deployment of those tables that are right, and every mistake of the others."""
+    try:
+        return structure(tables, Deployment, ""), ()
+    except OptionsError as error:
+        wrong = {problem.key.partition(".")[0] for problem in error.problems}
+        known = {field.name for field in attrs.fields(Deployment)} - wrong
+        rest = {name: table for name, table in tables.items() if name in known}
+        return structure(rest, Deployment, ""), error.problems
+
+
+def _syntax(error: tomllib.TOMLDecodeError, text: str) -> str:
+    """The parser's words with the line's key; never the value, which may be a secret."""
+    place = re.search(r"at line (\d+)", str(error))
+    if place is None:
+        return str(error)
+    line = text.splitlines()[int(place[1]) - 1]
+    named = re.match(r"""\s*(\[[^=]*|[\w."'-]+\s*=)""", line)
+    return f"{error}: {named[1].rstrip('= ')}" if named else str(error)
