@@ -66,20 +66,21 @@ class Admission:
             arrived_s=now,
             prompt_tokens=int(prompt.size),
             token_ids=prompt,
-            max_length=self._max_length(int(prompt.size), request.max_tokens),
+            max_length=self._max_length(int(prompt.size), request),
             stop_ids=tuple(dict.fromkeys((*eos, *sampling.stop_token_ids))),
             seed=seed % 2**SEED_BITS,
         )
 
-    def _max_length(self, prompt: int, max_tokens: int | None) -> int:
-        if max_tokens is not None:
-            return prompt + max_tokens
+    def _max_length(self, prompt: int, request: InferenceRequest) -> int:
+        if request.max_tokens is not None and not request.clamp:
+            return prompt + request.max_tokens
         geometry = self.site.loaded()
-        return min(geometry.context_length, geometry.blocks * self.site.block_size)
+        most = min(geometry.context_length, geometry.blocks * self.site.block_size)
+        return most if request.max_tokens is None else min(most, prompt + request.max_tokens)
 
     def _never_fits(self, prompt: Int32s, request: InferenceRequest) -> Failure | None:
         tokens = int(prompt.size)
-        asked = request.max_tokens
+        asked = None if request.clamp else request.max_tokens
         wanted = tokens + (1 if asked is None else asked)
         context = self.site.loaded().context_length
         blocks = self.site.loaded().blocks

@@ -7,17 +7,17 @@ the client's own task, so a slow one holds up nobody.
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import count
 from secrets import token_hex
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import anyio
 import anyio.to_thread
-import attrs
 import numpy as np
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from plancha.call import Call
 from plancha.contracts import Text
 from plancha.failure import Failure, RequestFailed, invalid
 from plancha.generation import Generation, Stream
@@ -42,25 +42,6 @@ REMEMBERED_REQUESTS = 10_000
 TOKENISER_THREADS = 2
 
 
-@attrs.frozen(kw_only=True)
-class Call:
-    """A request as a transport understood it: typed and in range, not yet in token ids.
-
-    Exactly one of `prompts` (strings, or token ids) and `messages` (chat) is set.
-    """
-
-    model: str | None
-    prompts: tuple[str | tuple[int, ...], ...] = ()
-    messages: tuple[Mapping[str, Any], ...] | None = None
-    sampling: Sampling = attrs.field(factory=Sampling)
-    max_tokens: int | None = None
-    max_tokens_param: str = "max_tokens"
-    stop: tuple[str, ...] = ()
-    skip_special_tokens: bool = True
-    label: str | None = None
-    tenant: str = "default"
-
-
 class Gateway:
     """Answers calls with generations. Made before the model is loaded; `open` makes it ready."""
 
@@ -71,17 +52,21 @@ class Gateway:
         self.load: Load | None = None  # the worker's last report
         self._text: Text | None = None
         self._upstream: MemoryObjectSendStream[Upstream] | None = None
-        self._streams: dict[int, tuple[Generation, Stream]] = {}
+        self._context_length = 0
+        self._streams: dict[int, tuple[Generation, Stream]] = {}  # those the worker has not ended
         self._numbers = count()
-        self._records: OrderedDict[str, Record] = OrderedDict()
+        self._generations: OrderedDict[str, Generation] = OrderedDict()
         self._controls: dict[int, Control] = {}
         self._controls_waiting = anyio.Event()
         self._tokenisers = anyio.CapacityLimiter(TOKENISER_THREADS)
 
-    def open(self, text: Text, upstream: MemoryObjectSendStream[Upstream]) -> None:
+    def open(
+        self, text: Text, upstream: MemoryObjectSendStream[Upstream], context_length: int
+    ) -> None:
         """The worker behind `upstream` is ready to take requests for `text`'s model."""
         self._text = text
         self._upstream = upstream
+        self._context_length = context_length
         self.state, self.reason = "ready", ""
 
     def refuse(self, state: Literal["draining", "failed"], reason: str) -> None:
@@ -91,7 +76,7 @@ class Gateway:
     @property
     def running(self) -> int:
         """Requests accepted here that have not ended."""
-        return len({id(generation) for generation, _ in self._streams.values()})
+        return len({generation for generation, _ in self._streams.values()})
 
     def fail_all(self, failure: Failure) -> None:
         """End every request that is still running with `failure`."""
@@ -100,10 +85,19 @@ class Gateway:
 
     def record(self, request_id: str, tenant: str) -> Record:
         """What is known of a request. Another tenant's is as unknown as one that never was."""
-        record = self._records.get(request_id)
-        if record is None or record.tenant != tenant:
-            raise RequestFailed(Failure("not_found", "No such request.", None, "request_not_found"))
-        return record
+        return self._generation(request_id, tenant).record
+
+    def cancel(self, request_id: str, tenant: str) -> Record:
+        """Cancel a request by its id; ended already: nothing to do. Raises as `record` does."""
+        generation = self._generation(request_id, tenant)
+        generation.cancel()
+        return generation.record
+
+    def text_of(self, tokens: tuple[int, ...], *, skip_special_tokens: bool) -> str:
+        """The text of a prompt given in ids, to echo it. Raises `RequestFailed` when not ready."""
+        text, _ = self._ready()
+        stream = text.stream(stop=(), min_tokens=0, skip_special_tokens=skip_special_tokens)
+        return "".join([stream.push(token) for token in tokens]) + stream.finish()
 
     async def generate(self, call: Call) -> Generation:
         """Tokenise and submit. Use the result as an async context manager, and iterate it.
@@ -130,6 +124,7 @@ class Gateway:
             prompts=prompts,
             sampling=call.sampling,
             max_tokens=call.max_tokens,
+            clamp=call.clamp,
             max_tokens_param=call.max_tokens_param,
         )
         generation = self._accept(call, request, text)
@@ -137,6 +132,7 @@ class Gateway:
         try:
             await upstream.send(submit)
         except BaseException:
+            generation.cancel()  # the caller's end may land when the worker has it already
             self._forget(generation)
             raise
         return generation
@@ -173,6 +169,14 @@ class Gateway:
 
     async def _encode_prompt(self, prompt: str | tuple[int, ...], text: Text) -> Int32s:
         if isinstance(prompt, str):
+            least = text.least_tokens(prompt)
+            if least > self._context_length:  # told before megabytes are tokenised for nothing
+                raise invalid(
+                    "prompt",
+                    f"The context holds {self._context_length} tokens; "
+                    f"this prompt has at least {least}.",
+                    "context_length_exceeded",
+                )
             ids = await self._off_loop(lambda: text.encode(prompt))
         else:
             _check_known("prompt", prompt, text)
@@ -205,26 +209,33 @@ class Gateway:
             created=int(time.time()),
             input_tokens=sum(int(prompt.size) for prompt in request.prompts),
         )
-        generation = Generation(record, streams, self._send_control, self._forget)
+        generation = Generation(record, streams, self._send_control)
         for stream in streams:
             self._streams[stream.number] = generation, stream
-        self._records[record.id] = record
-        while len(self._records) > REMEMBERED_REQUESTS:
-            self._records.popitem(last=False)
+        self._generations[record.id] = generation
+        while len(self._generations) > REMEMBERED_REQUESTS:
+            self._generations.popitem(last=False)
         return generation
 
     def _send_control(self, control: Control) -> None:
         self._controls[control.stream] = control
         self._controls_waiting.set()
 
+    def _generation(self, request_id: str, tenant: str) -> Generation:
+        generation = self._generations.get(request_id)
+        if generation is None or generation.record.tenant != tenant:
+            raise RequestFailed(Failure("not_found", "No such request.", None, "request_not_found"))
+        return generation
+
     def _forget(self, generation: Generation) -> None:
+        self._generations.pop(generation.record.id, None)
         for stream in generation.streams:
             self._streams.pop(stream.number, None)
 
     def _deliver(self, frame: Frame) -> None:
         self.load = frame.load
         streams = self._streams
-        woken = set()
+        woken: set[Generation] = set()
         for number in frame.joined:
             if number in streams:
                 streams[number][0].record.state = "generating"
@@ -235,16 +246,19 @@ class Gateway:
                 woken.add(generation)
         for finished in frame.finished:
             if finished.stream in streams:
-                generation, stream = streams[finished.stream]
+                generation, stream = streams.pop(finished.stream)
                 stream.finished = finished
+                generation.close_record()
                 woken.add(generation)
         for generation in woken:
             generation.wake()
 
     def _refused(self, rejected: Rejected) -> None:
-        for number in rejected.streams:
-            if number in self._streams:
-                self._streams[number][0].fail(rejected.failure)
+        number = rejected.streams[0]
+        if number in self._streams:
+            generation, _ = self._streams[number]
+            self._forget(generation)
+            generation.fail(rejected.failure)
 
 
 class Transport(Protocol):

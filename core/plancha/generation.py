@@ -11,7 +11,7 @@ import structlog
 from plancha.contracts import TextStream
 from plancha.failure import Failure, RequestFailed, engine_error
 from plancha.messages import Cancel, Control, Finished, FinishReason, Truncate
-from plancha.record import Outcome, Record
+from plancha.record import Record
 
 log = structlog.get_logger()
 
@@ -33,14 +33,18 @@ class Delta:
 
 @attrs.define(eq=False)
 class Stream:
-    """The outbox of one sequence: ids not yet turned into text, and how the stream ended."""
+    """The outbox of one sequence: ids not yet turned into text, and how the stream ended.
+
+    A client may be done with a stream before the worker is: `closed` is the client's end (a stop
+    string matched), `finished` the worker's word.
+    """
 
     number: int
     index: int
     text: TextStream
     tokens: list[int] = attrs.field(factory=list)
     finished: Finished | None = None
-    output_tokens: int = 0  # pushed through `text` so far
+    output_tokens: int = 0  # handed to the client so far
     closed: bool = False  # its end has been handed to the client
 
 
@@ -56,16 +60,13 @@ class Generation:
         record: Record,
         streams: tuple[Stream, ...],
         send_control: Callable[[Control], None],
-        forget: Callable[["Generation"], None],
     ) -> None:
         self.record = record
         self.streams = streams
         self._send_control = send_control
-        self._forget = forget
         self._wake = anyio.Event()
         self._failure: Failure | None = None  # ends the request at once
         self._broken: Failure | None = None  # one stream's end; the others go on
-        self._cancelled = False
         self._ended = False
 
     async def __aenter__(self) -> Self:
@@ -79,17 +80,30 @@ class Generation:
     ) -> None:
         if not self._ended:
             self.cancel()
-            self._end("cancelled")
 
     def cancel(self) -> None:
         """Stop every stream still running; each then ends with finish reason "cancelled"."""
-        self._cancelled = True
         for stream in self.streams:
             if stream.finished is None and not stream.closed:
                 self._send_control(Cancel(stream.number))
 
+    def close_record(self) -> None:
+        """Once the worker has ended every stream: the counts it answers for, and the outcome."""
+        ends = [stream.finished for stream in self.streams if stream.finished is not None]
+        if len(ends) < len(self.streams):
+            return
+        record = self.record
+        record.state = "done"
+        record.input_tokens = sum(end.prompt_tokens for end in ends)
+        record.output_tokens = sum(end.output_tokens for end in ends)
+        reasons = {end.reason for end in ends}
+        if "error" in reasons or self._failure is not None:
+            record.outcome = "failed"
+        else:
+            record.outcome = "cancelled" if "cancelled" in reasons else "completed"
+
     def wake(self) -> None:
-        """Tell the client's task that an outbox has changed (called by the gateway)."""
+        """Tell the client's task that an outbox has changed."""
         self._wake.set()
 
     def fail(self, failure: Failure) -> None:
@@ -111,16 +125,15 @@ class Generation:
 
     def _drain(self) -> list[Delta]:
         deltas: list[Delta] = []
-        if self._ended:
-            return deltas
         try:
             for stream in self.streams:
                 if not stream.closed and (stream.tokens or stream.finished is not None):
                     self._drain_stream(stream, deltas)
         except Exception:  # a detokeniser's bug is this request's trouble alone
             log.exception("text_stream_failed", request=self.record.id)
-            self._failure = self._failure or engine_error()
-        self.record.output_tokens = sum(stream.output_tokens for stream in self.streams)
+            self.fail(engine_error())
+        if self.record.state != "done":
+            self.record.output_tokens = sum(stream.output_tokens for stream in self.streams)
         return deltas
 
     def _drain_stream(self, stream: Stream, deltas: list[Delta]) -> None:
@@ -145,7 +158,7 @@ class Generation:
                 deltas.append(Delta(stream.index, None, stream.text.finish(), finished.reason))
 
     def _settle(self) -> None:
-        """Nothing is left to hand out: end the request if it is over.
+        """Nothing is left to hand out: end the iteration if the request is over.
 
         Raises `RequestFailed` or `StopAsyncIteration` when it is, however often it is asked.
         """
@@ -153,16 +166,8 @@ class Generation:
         failure = self._failure or (self._broken if over else None)
         if failure is not None:
             self.cancel()
-            self._end("failed")
+        self._ended = over or failure is not None
+        if failure is not None:
             raise RequestFailed(failure)
         if over:
-            self._end("cancelled" if self._cancelled else "completed")
             raise StopAsyncIteration
-
-    def _end(self, outcome: Outcome) -> None:
-        if self._ended:
-            return
-        self._ended = True
-        self.record.state = "done"
-        self.record.outcome = outcome
-        self._forget(self)

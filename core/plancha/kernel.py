@@ -78,7 +78,7 @@ class Kernel:
                 start(execution, plans, inbox_in, self.executor, self._thread)
                 start(self.gateway.fanout, downstream)
                 start(self.gateway.control)
-                self.gateway.open(text, upstream_in)
+                self.gateway.open(text, upstream_in, self.site.loaded().context_length)
         finally:
             for channel in (upstream_in, inbox_in, plans_in, downstream_in):
                 channel.close()

@@ -29,7 +29,7 @@ class InferenceRequest:
     """What was asked, in token ids. One sequence, and so one stream, per prompt.
 
     `prompts` are non-empty int32 arrays of ids the vocabulary knows. `max_tokens` None means as
-    many as context and pool hold.
+    many as context and pool hold; with `clamp` it is no more than that either, else it must fit.
     """
 
     id: str
@@ -37,6 +37,7 @@ class InferenceRequest:
     prompts: tuple[Int32s, ...]
     sampling: Sampling
     max_tokens: int | None
+    clamp: bool = False
     max_tokens_param: str = "max_tokens"  # the field the caller wrote it in, for errors
 
 

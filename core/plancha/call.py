@@ -1,0 +1,28 @@
+"""A request in words: what a transport hands to the gateway."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from plancha.sampling import Sampling
+
+
+@attrs.frozen(kw_only=True)
+class Call:
+    """A request as a transport understood it: typed and in range, not yet in token ids.
+
+    Exactly one of `prompts` (strings, or token ids) and `messages` (chat) is set.
+    """
+
+    model: str | None
+    prompts: tuple[str | tuple[int, ...], ...] = ()
+    messages: tuple[Mapping[str, Any], ...] | None = None
+    sampling: Sampling = attrs.field(factory=Sampling)
+    max_tokens: int | None = None
+    clamp: bool = False  # max_tokens is a default: fewer where fewer fit
+    max_tokens_param: str = "max_tokens"
+    stop: tuple[str, ...] = ()
+    skip_special_tokens: bool = True
+    label: str | None = None
+    tenant: str = "default"
