@@ -55,7 +55,8 @@ class Gateway:
         self._context_length = 0
         self._streams: dict[int, tuple[Generation, Stream]] = {}  # those the worker has not ended
         self._numbers = count()
-        self._generations: OrderedDict[str, Generation] = OrderedDict()
+        self._running: dict[str, Generation] = {}
+        self._records: OrderedDict[str, Record] = OrderedDict()  # the running and the latest ended
         self._controls: dict[int, Control] = {}
         self._controls_waiting = anyio.Event()
         self._tokenisers = anyio.CapacityLimiter(TOKENISER_THREADS)
@@ -76,22 +77,26 @@ class Gateway:
     @property
     def running(self) -> int:
         """Requests accepted here that have not ended."""
-        return len({generation for generation, _ in self._streams.values()})
+        return len(self._running)
 
     def fail_all(self, failure: Failure) -> None:
         """End every request that is still running with `failure`."""
-        for generation, _ in list(self._streams.values()):
+        for generation in self._running.values():
             generation.fail(failure)
 
     def record(self, request_id: str, tenant: str) -> Record:
         """What is known of a request. Another tenant's is as unknown as one that never was."""
-        return self._generation(request_id, tenant).record
+        record = self._records.get(request_id)
+        if record is None or record.tenant != tenant:
+            raise RequestFailed(Failure("not_found", "No such request.", None, "request_not_found"))
+        return record
 
     def cancel(self, request_id: str, tenant: str) -> Record:
         """Cancel a request by its id; ended already: nothing to do. Raises as `record` does."""
-        generation = self._generation(request_id, tenant)
-        generation.cancel()
-        return generation.record
+        record = self.record(request_id, tenant)
+        if request_id in self._running:
+            self._running[request_id].cancel()
+        return record
 
     def text_of(self, tokens: tuple[int, ...], *, skip_special_tokens: bool) -> str:
         """The text of a prompt given in ids, to echo it. Raises `RequestFailed` when not ready."""
@@ -212,23 +217,19 @@ class Gateway:
         generation = Generation(record, streams, self._send_control)
         for stream in streams:
             self._streams[stream.number] = generation, stream
-        self._generations[record.id] = generation
-        while len(self._generations) > REMEMBERED_REQUESTS:
-            self._generations.popitem(last=False)
+        self._running[record.id] = generation
+        self._records[record.id] = record
+        while len(self._records) > REMEMBERED_REQUESTS:
+            self._records.popitem(last=False)
         return generation
 
     def _send_control(self, control: Control) -> None:
         self._controls[control.stream] = control
         self._controls_waiting.set()
 
-    def _generation(self, request_id: str, tenant: str) -> Generation:
-        generation = self._generations.get(request_id)
-        if generation is None or generation.record.tenant != tenant:
-            raise RequestFailed(Failure("not_found", "No such request.", None, "request_not_found"))
-        return generation
-
     def _forget(self, generation: Generation) -> None:
-        self._generations.pop(generation.record.id, None)
+        del self._records[generation.record.id]
+        del self._running[generation.record.id]
         for stream in generation.streams:
             self._streams.pop(stream.number, None)
 
@@ -248,7 +249,8 @@ class Gateway:
             if finished.stream in streams:
                 generation, stream = streams.pop(finished.stream)
                 stream.finished = finished
-                generation.close_record()
+                if generation.close_record():
+                    del self._running[generation.record.id]
                 woken.add(generation)
         for generation in woken:
             generation.wake()

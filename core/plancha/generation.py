@@ -87,11 +87,11 @@ class Generation:
             if stream.finished is None and not stream.closed:
                 self._send_control(Cancel(stream.number))
 
-    def close_record(self) -> None:
+    def close_record(self) -> bool:
         """Once the worker has ended every stream: the counts it answers for, and the outcome."""
         ends = [stream.finished for stream in self.streams if stream.finished is not None]
         if len(ends) < len(self.streams):
-            return
+            return False
         record = self.record
         record.state = "done"
         record.input_tokens = sum(end.prompt_tokens for end in ends)
@@ -101,6 +101,7 @@ class Generation:
             record.outcome = "failed"
         else:
             record.outcome = "cancelled" if "cancelled" in reasons else "completed"
+        return True
 
     def wake(self) -> None:
         """Tell the client's task that an outbox has changed."""
