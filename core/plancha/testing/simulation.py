@@ -1,0 +1,129 @@
+"""A worker without an event loop: admission, planner and executor, one step at a time."""
+
+from collections.abc import Callable, Sequence
+
+import attrs
+import numpy as np
+
+from plancha.admission import Admission
+from plancha.contracts import Allocator, Executor, Scheduler, Site
+from plancha.failure import Failure, RequestFailed
+from plancha.messages import Finished, InferenceRequest, Plan, StepDone, Submit
+from plancha.planner import Planner
+from plancha.sampling import Sampling
+from plancha.testing.clock import FakeClock
+
+
+class Simulation:
+    """Submit, step, look. After every step the pool's books are checked.
+
+    `outputs` are the tokens each stream was sent, `finished` how it ended, `plans` every step.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        site: Site,
+        scheduler: Callable[[Site], Scheduler],
+        allocator: Callable[[Site], Allocator],
+        *,
+        step_s: float = 0.02,
+    ) -> None:
+        site = attrs.evolve(site, geometry=executor.load(lambda stage: None))
+        self.clock = FakeClock()
+        self.allocator = allocator(site)
+        self.planner = Planner(site, scheduler(site), self.allocator)
+        self.outputs: dict[int, list[int]] = {}
+        self.finished: dict[int, Finished] = {}
+        self.plans: list[Plan] = []
+        self._executor = executor
+        self._step_s = step_s
+        self._admission = Admission(
+            site=site, allocator=self.allocator, waiting=self.planner.waiting_sequences
+        )
+
+    def submit(
+        self,
+        prompt: Sequence[int],
+        max_tokens: int | None = None,
+        *,
+        sampling: Sampling | None = None,
+        tenant: str = "default",
+    ) -> int:
+        """The stream of an accepted request. Raises `RequestFailed` as admission says."""
+        stream = len(self.outputs)
+        request = InferenceRequest(
+            id=f"req-{stream}",
+            tenant=tenant,
+            prompts=(np.array(prompt, np.int32),),
+            sampling=sampling or Sampling(),
+            max_tokens=max_tokens,
+        )
+        admitted = self._admission.admit(Submit(request, (stream,)), self.clock())
+        if isinstance(admitted, Failure):
+            raise RequestFailed(admitted)
+        self.outputs[stream] = []
+        for sequence in admitted:
+            self.planner.add(sequence, self.clock())
+        self.take_frame()
+        return stream
+
+    def cancel(self, stream: int) -> None:
+        """The client is gone."""
+        self.planner.cancel(stream)
+        self.take_frame()
+
+    def start(self) -> Plan | None:
+        """Plan a step and leave it in flight."""
+        plan = self.planner.plan(self.clock())
+        if plan is not None:
+            self.plans.append(plan)
+        return plan
+
+    def commit(self, plan: Plan) -> StepDone:
+        """Compute the step in flight and apply it."""
+        self.clock.advance(self._step_s)
+        done = self._executor.step(plan)
+        self.planner.apply(done)
+        self.take_frame()
+        return done
+
+    def step(self) -> bool:
+        """One whole step; False when nobody can run."""
+        plan = self.start()
+        if plan is not None:
+            self.commit(plan)
+        self.check_books()
+        return plan is not None
+
+    def run(self, most: int = 100_000) -> None:
+        """Step until nobody can run. Raises `AssertionError` if someone is left then."""
+        for _ in range(most):
+            if not self.step():
+                break
+        left = sorted(self.planner.sequences)
+        assert not left, f"streams {left} neither run nor end"
+
+    def take_frame(self) -> None:
+        """Bring what the planner reports to `outputs` and `finished`."""
+        frame = self.planner.report.take_frame(self.planner.load())
+        if frame is None:
+            return
+        for stream, token in zip(frame.streams.tolist(), frame.tokens.tolist(), strict=True):
+            assert stream not in self.finished, f"stream {stream} got a token after its end"
+            self.outputs[stream].append(token)
+        for finished in frame.finished:
+            assert finished.stream not in self.finished, f"stream {finished.stream} ended twice"
+            self.finished[finished.stream] = finished
+
+    def check_books(self) -> None:
+        """Free and held blocks make the pool, nobody holds another's, nobody waiting holds any."""
+        stats = self.allocator.stats()
+        running = self.planner.batch.running()
+        held = [block for sequence in running for block in sequence.blocks]
+        where = f"after step {len(self.plans)}"
+        assert len(held) == len(set(held)), f"{where}: a block has two holders"
+        assert stats.free + len(held) == stats.total, f"{where}: blocks are lost"
+        for sequence in self.planner.sequences.values():
+            waits = sequence.slot is None
+            assert not (waits and sequence.blocks), f"{where}: a waiting sequence holds blocks"
