@@ -31,7 +31,7 @@ def open_safetensors(folder: Path) -> OpenedModel:
     or not where the index says, and for an unsupported config.
     """
     if not (folder / "config.json").exists():
-        raise LoadError(f"{folder}: no config.json; this is not a model's folder")
+        raise LoadError(f"{folder}: no config.json{_instead(folder)}")
     shards, index = _shards(folder)
     config = read_config(folder)
     stored: dict[str, StoredTensor] = {}
@@ -54,10 +54,15 @@ def open_safetensors(folder: Path) -> OpenedModel:
     return OpenedModel(config, stored, tuple(notes))
 
 
+def _instead(folder: Path) -> str:
+    files = sorted(entry.name for entry in folder.iterdir() if entry.suffix == ".gguf")
+    return f"; name a GGUF file itself: {folder / files[0]}" if files else ""
+
+
 def _shards(folder: Path) -> tuple[Sequence[str], Mapping[str, str] | None]:
     """Names of the files that make up the model, all there, and the index if there is one."""
     if (folder / INDEX).exists():
-        index = _index(folder)
+        index = index_shards(folder / INDEX)
         shards: Sequence[str] = sorted(set(index.values()))
     elif (folder / SINGLE).exists():
         index, shards = None, (SINGLE,)
@@ -70,15 +75,16 @@ def _shards(folder: Path) -> tuple[Sequence[str], Mapping[str, str] | None]:
     return shards, index
 
 
-def _index(folder: Path) -> dict[str, str]:
-    entries: Any = read_json(folder / INDEX).get("weight_map")
+def index_shards(path: Path) -> dict[str, str]:
+    """The file of each tensor, by an index. Raises `LoadError` when it points out of its folder."""
+    entries: Any = read_json(path).get("weight_map")
     if not isinstance(entries, dict) or not entries:
-        raise LoadError(f"{folder / INDEX}: weight_map must name each tensor's file")
+        raise LoadError(f"{path}: weight_map must name each tensor's file")
     for name, shard in entries.items():
         plain = isinstance(shard, str) and Path(shard).name == shard
         if not (plain and shard.endswith(".safetensors")):
             raise LoadError(
-                f"{folder / INDEX}: weight_map has {name} in {shard!r},"
+                f"{path}: weight_map has {name} in {shard!r},"
                 " must be a .safetensors file of this folder"
             )
     return entries

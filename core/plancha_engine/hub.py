@@ -1,0 +1,154 @@
+"""Models from the Hugging Face hub: which files make one up, and fetching just those.
+
+`huggingface_hub` does the transfer into its own cache and goes by its own variables, read when it
+is imported: HF_ENDPOINT, HF_TOKEN, HF_HOME. A record of ours says which revision was fetched
+whole, so that a start needs no network and never serves half a model.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import orjson
+from huggingface_hub import HfApi, constants, hf_hub_download
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    HTTPError,  # type: ignore[attr-defined]  # its HTTP client's, which was exchanged once already
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+from plancha.contracts import LoadError
+from plancha_engine.model_cache import installing, models_folder, put_in_place
+from plancha_engine.report import Report
+from plancha_engine.safetensors_checkpoint import INDEX, SINGLE, index_shards
+
+PREFIX = "hf:"
+_SIDE_FILES = (".json", ".jinja")
+_PICKLED = (".bin", ".pt", ".pth")
+
+
+@attrs.frozen
+class HubName:
+    """`hf:org/name`, `hf:org/name@revision`, `hf:org/name/file.gguf`, or both."""
+
+    repository: str
+    file: str | None
+    revision: str | None
+
+    @staticmethod
+    def parse(name: str) -> "HubName":
+        """Raises `LoadError` when `name` is not of that form."""
+        spec, _, revision = name.removeprefix(PREFIX).partition("@")
+        match spec.split("/", 2):
+            case [organisation, repository, *rest] if organisation and repository:
+                file = rest[0] if rest else None
+                if file is None or file.endswith(".gguf"):
+                    return HubName(f"{organisation}/{repository}", file, revision or None)
+        raise LoadError(
+            f"{name!r} must be hf:organisation/name, with /FILE.gguf and @REVISION if wanted"
+        )
+
+    def __str__(self) -> str:
+        file = f"/{self.file}" if self.file else ""
+        return f"{PREFIX}{self.repository}{file}{f'@{self.revision}' if self.revision else ''}"
+
+    def key(self) -> str:
+        """A file name of its own."""
+        return str(self).replace("/", "--").replace(":", "--")
+
+
+def fetched(name: HubName) -> Path | None:
+    """The folder or GGUF file an earlier `fetch` recorded, if every file of it is still whole."""
+    try:
+        record = orjson.loads((models_folder() / f"{name.key()}.json").read_bytes())
+        path = Path(record["path"])
+        sizes: Mapping[str, int] = record["files"]
+        whole = all(Path(file).stat().st_size == size for file, size in sizes.items())
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+        return None
+    return path if whole else None
+
+
+def fetch(name: HubName, report: Report) -> Path:
+    """Bring the model up to the hub's state and record it. A folder, or one GGUF file.
+
+    Raises `LoadError` saying what the hub answered, or what the repository lacks.
+    """
+    try:
+        files = _fetch_files(name, report)
+    except (HfHubHTTPError, HFValidationError, HTTPError, OSError) as error:
+        raise LoadError(f"{name}: {_reason(error)}") from error
+    path = files[0] if files[0].suffix == ".gguf" else files[0].parent
+    sizes = {str(file): file.stat().st_size for file in files}
+    with installing(name.key(), report) as staging:
+        (staging / "record").write_bytes(orjson.dumps({"path": str(path), "files": sizes}))
+        put_in_place(staging / "record", models_folder() / f"{name.key()}.json")
+    return path
+
+
+def _fetch_files(name: HubName, report: Report) -> Sequence[Path]:
+    report.say(f"asking {constants.ENDPOINT} for {name}")
+    info: Any = HfApi().model_info(name.repository, revision=name.revision)
+    listed = [sibling.rfilename for sibling in info.siblings or ()]
+
+    def download(file: str) -> Path:
+        report.say(f"{name}: {file}")
+        return Path(hf_hub_download(name.repository, file, revision=info.sha))
+
+    if name.file is not None:
+        if name.file not in listed:
+            raise LoadError(f"{name}: the repository has no file {name.file}")
+        return [download(name.file)]
+    at_root = [file for file in listed if "/" not in file]
+    if INDEX in at_root:
+        weights = sorted(set(index_shards(download(INDEX)).values()))
+    elif SINGLE in at_root:
+        weights = [SINGLE]
+    else:
+        weights = [file for file in at_root if file.endswith(".safetensors")]
+    if not weights:
+        return [download(_only_gguf(name, listed))]
+    if missing := [file for file in weights if file not in at_root]:
+        raise LoadError(f"{name}: the repository lacks {', '.join(missing)}, named in {INDEX}")
+    sides = [file for file in at_root if file.endswith(_SIDE_FILES)]
+    return [download(file) for file in (*sides, *weights)]
+
+
+def _only_gguf(name: HubName, listed: Sequence[str]) -> str:
+    files = [file for file in listed if file.endswith(".gguf")]
+    if len(files) == 1:
+        return files[0]
+    if files:
+        raise LoadError(
+            f"{name}: the repository has {len(files)} GGUF files, name one:"
+            f" {PREFIX}{name.repository}/FILE with FILE one of {', '.join(files)}"
+        )
+    if pickled := [file for file in listed if file.endswith(_PICKLED)]:
+        raise LoadError(
+            f"{name}: only pickled weights ({pickled[0]}), which can run code when loaded"
+        )
+    raise LoadError(f"{name}: the repository has no .safetensors and no .gguf file")
+
+
+def _reason(error: Exception) -> str:
+    """What to do about it; never the answer's headers, which can hold a token."""
+    hub = constants.ENDPOINT
+    match error:
+        case GatedRepoError():
+            return f"access must be granted on {hub} first, then set HF_TOKEN"
+        case RevisionNotFoundError():
+            return f"{hub} has no such revision of it"
+        case RepositoryNotFoundError():
+            return f"{hub} has no such model, or it is private: set HF_TOKEN"
+        case HFValidationError():
+            return "not a valid organisation/name"
+        case HfHubHTTPError():
+            return f"{hub} answered {error.response.status_code}; try again later"
+        case HTTPError() | LocalEntryNotFoundError() | ConnectionError():
+            return f"{hub} could not be reached; check the network, or HF_ENDPOINT"
+    return f"{error}; is the disk full? HF_HOME says where the hub's cache is"
