@@ -1,6 +1,6 @@
 """Plugins for a deployment: made from their own tables, each by its own name."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +18,42 @@ STAND_IN = Geometry(blocks=4096, context_length=4096, vocabulary=4096, stop_ids=
 """What plugins are checked against while no model is loaded."""
 
 
-def prepare(path: Path | None) -> tuple[str, Deployment]:
+def prepare(
+    path: Path | None, *, host: str | None = None, port: int | None = None
+) -> tuple[str, Deployment]:
     """A deployment with nothing wrong in it, and where it came from.
 
     Without a path: plugins.toml here, or else the defaults. Every plugin that it names is imported
-    and made once from its options; no model is loaded. Raises `DeploymentError` with every mistake.
+    and made once from its options; no model is loaded. `host` and `port` go before what
+    [transport.http] says. Raises `DeploymentError` with every mistake.
     """
-    if path is None and not DEFAULT_FILE.exists():
-        return BUILT_IN, Deployment()
-    path = path or DEFAULT_FILE
-    deployment, problems = understand(parse(path))
-    told = (*map(str, problems), *plugin_problems(deployment))
+    source, tables = _tables(path)
+    deployment, problems = understand(tables)
+    told = [str(problem) for problem in problems]
+    try:
+        deployment = deployment.listening_at(host, port)
+    except ValueError as error:
+        told.append(str(error))
+    told.extend(plugin_problems(deployment))
     if told:
-        raise DeploymentError(str(path), told)
-    return str(path), deployment
+        raise DeploymentError(source, tuple(told))
+    return source, deployment
+
+
+def choose(path: Path | None) -> tuple[str, Deployment]:
+    """As `prepare`, without a look at the plugins."""
+    source, tables = _tables(path)
+    deployment, problems = understand(tables)
+    if problems:
+        raise DeploymentError(source, tuple(map(str, problems)))
+    return source, deployment
+
+
+def _tables(path: Path | None) -> tuple[str, Mapping[str, Any]]:
+    if path is None and not DEFAULT_FILE.exists():
+        return BUILT_IN, {}
+    path = path or DEFAULT_FILE
+    return str(path), parse(path)
 
 
 def plugin_problems(deployment: Deployment) -> Iterator[str]:

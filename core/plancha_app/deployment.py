@@ -122,6 +122,18 @@ class Deployment:
         factory=lambda: {"http": PluginTable("http")}, converter=transport_tables
     )
 
+    def listening_at(self, host: str | None, port: int | None) -> "Deployment":
+        """The same, with the HTTP door elsewhere. Raises ValueError when there is no such door."""
+        given = {"host": host, "port": port}
+        changes = {key: value for key, value in given.items() if value is not None}
+        if not changes:
+            return self
+        if "http" not in self.transport:
+            raise ValueError(f"--{' --'.join(changes)}: there is no [transport.http] to listen at")
+        http = self.transport["http"]
+        http = attrs.evolve(http, options={**http.options, **changes})
+        return attrs.evolve(self, transport={**self.transport, "http": http})
+
 
 class DeploymentError(Exception):
     """A deployment that cannot start; `problems` are all its mistakes, one line each."""

@@ -1,0 +1,56 @@
+# One command each. Needs Python 3.11 or newer and no compiler; everything else goes into .venv.
+
+PYTHON ?= python3
+FILE ?=
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+TORCH_VERSION := $(shell sed -n 's/^torch==//p' constraints.txt)
+TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
+# On Linux, PyPI's torch carries CUDA; builds without it are called +cpu. See docs/decisions.
+TORCH ?= torch==$(TORCH_VERSION)$(if $(filter Linux,$(shell uname -s)),+cpu)
+
+.PHONY: help venv serve test check format bench build constraints clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+
+venv: $(READY) ## set everything up in .venv, from pinned versions
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check '$(TORCH)' -c constraints.txt \
+	  || $(BIN)/pip install --disable-pip-version-check '$(TORCH)' -c constraints.txt \
+	    --extra-index-url $(TORCH_CPU_INDEX)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
+	touch $@
+
+serve: $(READY) ## start the server with the default model; FILE=… for another deployment
+	$(BIN)/plancha serve $(FILE) $(ARGS)
+
+test: $(READY) ## run the tests; ARGS=… for pytest
+	$(BIN)/pytest $(ARGS)
+
+check: $(READY) ## lint, format, types and layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY) ## put the code into shape
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(READY) ## measure our server beside transformers, on the mixed job
+	$(BIN)/python benchmarks/transformers_baseline.py $(ARGS)
+
+build: $(READY) ## a wheel in dist/
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+
+constraints: $(READY) ## pin what .venv holds now
+	$(BIN)/pip freeze --exclude-editable | sed 's/^\(torch==[^+]*\)+.*/\1/' > constraints.txt
+	touch $(READY)
+
+clean: ## forget .venv and what was built
+	rm -rf $(VENV) build dist

@@ -1,0 +1,1 @@
+"""The load generator: any OpenAI-compatible server, closed or open loop, measured per request."""

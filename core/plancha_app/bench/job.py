@@ -1,0 +1,60 @@
+"""What to ask of a server, and how fast."""
+
+from pathlib import Path
+
+import attrs
+
+
+@attrs.frozen(kw_only=True)
+class Job:
+    """The load of one run. Without `rate` or `trace` it is a closed loop: a new request per answer.
+
+    Parameters
+    ----------
+    model
+        What requests ask for; without it, the first model the server lists.
+    requests
+        How many to send; of a trace, the first so many.
+    concurrency
+        Closed loop: how many are under way at any time. Open loop: no limit.
+    rate
+        Open loop: requests a second, arriving at random (Poisson).
+    trace
+        Open loop by a file: CSV with TIMESTAMP, ContextTokens, GeneratedTokens (Azure), or JSON
+        lines with timestamp (ms), input_length, output_length (Mooncake).
+    speed
+        How much faster than recorded a trace is played.
+    longest
+        Cut the prompts and outputs of a trace to so many tokens.
+    prompt_tokens
+        Lengths of the prompts, separated by commas, taken in turn.
+    output_tokens
+        Lengths of the outputs, separated by commas, taken in turn.
+    text
+        Send prompts as words, each about a token, instead of as token ids.
+    ignore_eos
+        Ask for outputs of exactly the length wanted; a field that not every server knows.
+    seed
+        Of prompts and arrivals.
+    timeout_s
+        How long a server may be silent before a request counts as failed.
+    out
+        Write one JSON object a request to this file.
+    """
+
+    model: str | None = None
+    requests: int = attrs.field(default=128, validator=attrs.validators.ge(1))
+    concurrency: int = attrs.field(default=32, validator=attrs.validators.ge(1))
+    rate: float | None = attrs.field(
+        default=None, validator=attrs.validators.optional(attrs.validators.gt(0))
+    )
+    trace: Path | None = None
+    speed: float = attrs.field(default=1.0, validator=attrs.validators.gt(0))
+    longest: int = attrs.field(default=4096, validator=attrs.validators.ge(1))
+    prompt_tokens: str = "128"
+    output_tokens: str = "16,32,64,128"
+    text: bool = False
+    ignore_eos: bool = True
+    seed: int = 0
+    timeout_s: float = attrs.field(default=600.0, validator=attrs.validators.gt(0))
+    out: Path | None = None

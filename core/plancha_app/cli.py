@@ -1,0 +1,140 @@
+"""The command line. Each command imports what it needs, so that `plancha --help` is quick."""
+
+import os
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from plancha_app.bench.job import Job
+
+app = App(
+    name="plancha",
+    version=lambda: version("plancha"),
+    help="Serve large language models: continuous batching, paged KV cache, plugins.",
+)
+
+MISTAKE = 2
+"""Exit code for what the operator wrote and can put right."""
+
+INTERRUPTED = 130
+"""Exit code after SIGINT, by the shell's convention."""
+
+
+def main() -> None:
+    """The `plancha` command."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+@app.command
+def serve(file: Path | None = None, /, *, host: str | None = None, port: int | None = None) -> int:
+    """Load the model and answer requests until SIGINT or SIGTERM.
+
+    Parameters
+    ----------
+    file
+        The deployment; without one, plugins.toml in this folder, or else the defaults.
+    host
+        Address to listen on, instead of what [transport.http] says.
+    port
+        Port to listen on, instead of what [transport.http] says; 0 takes a free one.
+    """
+    from plancha_app.assembly import prepare
+    from plancha_app.deployment import DeploymentError
+    from plancha_app.serve import serve_until_told
+
+    try:
+        source, deployment = prepare(file, host=host, port=port)
+    except DeploymentError as error:
+        return _mistakes(error.source, error.problems)
+    code, loading = serve_until_told(source, deployment)
+    if loading:  # the executor's thread cannot be interrupted and would be waited for
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+@app.command
+def check(file: Path | None = None, /) -> int:
+    """Validate a deployment file and its plugins' options, without loading a model.
+
+    Parameters
+    ----------
+    file
+        The deployment; without one, plugins.toml in this folder, or else the defaults.
+    """
+    from plancha_app.assembly import prepare
+    from plancha_app.deployment import DeploymentError
+
+    try:
+        source, _ = prepare(file)
+    except DeploymentError as error:
+        return _mistakes(error.source, error.problems)
+    print(f"{source}: right")
+    return 0
+
+
+@app.command
+def plugins(file: Path | None = None, /) -> int:
+    """List the installed plugins; load those that the deployment names, and no others.
+
+    Parameters
+    ----------
+    file
+        The deployment; without one, plugins.toml in this folder, or else the defaults.
+    """
+    from plancha_app.deployment import DeploymentError
+    from plancha_app.listing import show_plugins
+
+    try:
+        return show_plugins(file)
+    except DeploymentError as error:
+        return _mistakes(error.source, error.problems)
+
+
+@app.command
+def pull(model: str, /) -> int:
+    """Fetch a model into the cache, so that a later start finds it there.
+
+    Parameters
+    ----------
+    model
+        A built-in name, hf:org/name, or a path, which is only checked.
+    """
+    from plancha.contracts import LoadError
+    from plancha_app.model import fetch
+
+    try:
+        print(fetch(model))
+    except LoadError as error:
+        print(f"plancha: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+@app.command
+def bench(url: str, /, job: Annotated[Job | None, Parameter(name="*")] = None) -> int:
+    """Put load on an OpenAI-compatible server and measure what comes back.
+
+    Parameters
+    ----------
+    url
+        Where the server is, such as http://127.0.0.1:8000.
+    """
+    from plancha_app.bench.command import run
+
+    return run(url, job or Job())
+
+
+def _mistakes(source: str, problems: tuple[str, ...]) -> int:
+    count = len(problems)
+    print(f"{source}: {count} mistake{'s' if count > 1 else ''}", file=sys.stderr)
+    for problem in problems:
+        print(f"  {problem}", file=sys.stderr)
+    return MISTAKE

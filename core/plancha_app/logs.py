@@ -1,0 +1,72 @@
+"""Logging of the process: structlog for us and for libraries, to stderr.
+
+Never a prompt, an output or a secret: tracebacks come without the values of variables.
+"""
+
+import logging
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import structlog
+from structlog.typing import Processor
+
+from plancha.options import is_secret
+
+HIDDEN = "…"
+
+
+def configure(level: str, form: Literal["auto", "console", "json"]) -> None:
+    """Send every log line of the process to stderr; "auto" is console on a terminal, else JSON."""
+    console = form == "console" or (form == "auto" and sys.stderr.isatty())
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="%H:%M:%S" if console else "iso", utc=not console),
+    ]
+    if not console:
+        shared.append(structlog.processors.format_exc_info)
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                _renderer(console),
+            ],
+        )
+    )
+    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+
+
+def _renderer(console: bool) -> Processor:
+    if console:
+        return structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
+    return structlog.processors.JSONRenderer(default=str)
+
+
+def hidden(value: Any, key: str = "") -> Any:
+    """A configuration as it may be logged: no text under a secret name, no password in a URL."""
+    if isinstance(value, Mapping):
+        return {
+            name: hidden(inner, name if is_secret(name) else key) for name, inner in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [hidden(inner, key) for inner in value]
+    if isinstance(value, str):
+        return HIDDEN if is_secret(key) else re.sub(r"(?<=://)[^/@\s]+(?=@)", HIDDEN, value)
+    return value

@@ -1,0 +1,176 @@
+"""A server's life: doors first, then the model, then requests, until somebody says stop."""
+
+import signal
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import attrs
+import structlog
+from anyio.abc import TaskStatus
+
+from plancha.contracts import LoadError, Text
+from plancha.failure import Failure
+from plancha.gateway import Gateway, Transport
+from plancha.kernel import Kernel
+from plancha.options import OptionsError
+from plancha.plugins import PluginError
+from plancha_app.assembly import make, make_site
+from plancha_app.deployment import Deployment
+from plancha_app.logs import hidden
+from plancha_app.progress import reporting
+
+log = structlog.get_logger()
+
+OpenModel = Callable[[str, Callable[[str], None]], tuple[Path, Text]]
+"""A model as named in the deployment, and where to report: its checkpoint, and its tokenizer."""
+
+FAREWELL_S = 2.0
+"""How long clients may take to read the error that ends their stream when draining is over."""
+
+
+@attrs.define(kw_only=True, eq=False)
+class Server:
+    """One process: gateway, transports and kernel of one deployment."""
+
+    deployment: Deployment
+    open_model: OpenModel
+    say: Callable[[str], None]  # what the operator must see, whatever the log level
+    gateway: Gateway = attrs.field(init=False)
+    loading: bool = attrs.field(default=False, init=False)  # the executor's thread is at it
+    _addresses: list[str] = attrs.field(factory=list, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.gateway = Gateway(self.deployment.model.public_name)
+
+    async def run(self) -> int:
+        """Serve until SIGINT or SIGTERM. The exit code: 0, or 1 when it could not serve."""
+        code = 0
+        try:
+            async with anyio.create_task_group() as tasks:
+                await tasks.start(self._stop_on_signal, tasks.cancel_scope)
+                await self._open_doors(tasks)
+                kernel, text = await self._load()
+                self._greet()
+                await kernel.run(text)
+        except* (LoadError, OptionsError, PluginError) as group:
+            for error in _leaves(group):
+                self.say(f"plancha: {error}")
+            code = 1
+        return code
+
+    async def _open_doors(self, tasks: anyio.abc.TaskGroup) -> None:
+        site = make_site(self.deployment, model=self.deployment.model.name, vocabulary=0)
+        for name, table in self.deployment.transport.items():
+            section = f"transport.{name}"
+            transport = make(section, table, site)
+            self._addresses.append(await tasks.start(self._listen, section, transport))
+
+    async def _listen(
+        self,
+        section: str,
+        transport: Transport,
+        *,
+        task_status: TaskStatus[str] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        try:
+            await transport.run(self.gateway, task_status.started)
+        except OSError as error:
+            raise LoadError(f"{section} cannot listen: {error}") from error
+
+    async def _load(self) -> tuple[Kernel, Text]:
+        deployment, name = self.deployment, self.deployment.model.name
+        self.loading = True
+        try:
+            with reporting() as report:
+                path, text = await anyio.to_thread.run_sync(
+                    self.open_model, name, report, abandon_on_cancel=True
+                )
+                site = make_site(deployment, model=str(path), vocabulary=text.vocabulary)
+                kernel = Kernel(
+                    site=site,
+                    executor=make("executor", deployment.executor, site),
+                    make_scheduler=partial(make, "scheduler", deployment.scheduler),
+                    make_allocator=partial(make, "allocator", deployment.allocator),
+                    gateway=self.gateway,
+                )
+                await kernel.load(report)
+        except Exception:
+            self.loading = False
+            self.gateway.refuse("failed", "the model could not be loaded")
+            raise
+        self.loading = False
+        return kernel, text
+
+    def _greet(self) -> None:
+        self.say(f"{self.gateway.model} is served at {' and '.join(self._addresses)}")
+        http = next((each for each in self._addresses if each.startswith("http")), None)
+        if http is not None:
+            self.say(
+                f"try: curl -N {http}/generate -H 'Content-Type: application/json' "
+                """-d '{"prompt": "Once upon a time"}'"""
+            )
+
+    async def _stop_on_signal(
+        self,
+        scope: anyio.CancelScope,
+        *,
+        task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            task_status.started()
+            await anext(signals)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._drain, tasks.cancel_scope)
+                await anext(signals)  # told twice: no patience left
+                tasks.cancel_scope.cancel()
+        await self._end_streams()
+        scope.cancel()
+
+    async def _drain(self, scope: anyio.CancelScope) -> None:
+        """Let what runs finish, for as long as the deployment allows."""
+        timeout_s = self.deployment.server.drain_timeout_s
+        self.gateway.refuse("draining", "it is shutting down")
+        self.gateway.fail_queued(SHUTTING_DOWN)
+        log.info("draining", running=self.gateway.running, timeout_s=timeout_s)
+        with anyio.move_on_after(timeout_s):
+            await self._idle()
+        scope.cancel()
+
+    async def _end_streams(self) -> None:
+        if self.gateway.running:
+            log.warning("ending_streams", running=self.gateway.running)
+        self.gateway.fail_all(SHUTTING_DOWN)
+        with anyio.move_on_after(FAREWELL_S):
+            await self._idle()
+
+    async def _idle(self) -> None:
+        while self.gateway.running:  # noqa: ASYNC110  (once per process: not worth an event)
+            await anyio.sleep(0.02)
+
+
+SHUTTING_DOWN = Failure("unavailable", "The server is shutting down.", None, "draining")
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found.extend(_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
+    return found
+
+
+def serve_until_told(source: str, deployment: Deployment) -> tuple[int, bool]:
+    """Run a server of the deployment. Its exit code, and whether a load was left running."""
+    from plancha_app.logs import configure
+    from plancha_app.model import open_model
+
+    configure(deployment.server.log_level, deployment.server.log_format)
+    log.info("deployment", source=source, **hidden(attrs.asdict(deployment)))
+    server = Server(deployment=deployment, open_model=open_model, say=partial(print, flush=True))
+    try:
+        return anyio.run(server.run), server.loading
+    except Exception:
+        log.exception("server_failed")
+        return 1, server.loading
