@@ -160,6 +160,8 @@ def _refuse_unsupported(metadata: _Metadata, head_dim: int) -> None:
         if (found := metadata.integer(key, head_dim)) != head_dim:
             name = key.replace("{arch}", metadata.architecture)
             raise metadata.error(f"{name} is {found}, must be the head's {head_dim}")
+    if (parts := metadata.integer("split.count", 1)) > 1:
+        raise metadata.error(f"split.count is {parts}: merge the parts into one file first")
     if experts := metadata.integer("{arch}.expert_count", 0):
         raise metadata.error(
             f"{metadata.architecture}.expert_count is {experts}: mixtures of experts"

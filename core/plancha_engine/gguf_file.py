@@ -214,7 +214,9 @@ class _Header:
         self, start: int, name: str, shape: tuple[int, ...], kind: GGMLQuantizationType, offset: int
     ) -> GgufTensor:
         block_values, block_bytes = GGML_QUANT_SIZES[kind]
-        if 0 in shape or shape[-1] % block_values:
+        if 0 in shape:
+            raise _Malformed(f"tensor {name} has the shape {list(shape)}")
+        if shape[-1] % block_values:
             raise _Malformed(
                 f"tensor {name} has rows of {shape[-1]} values,"
                 f" must be a multiple of {block_values} for {kind.name}"

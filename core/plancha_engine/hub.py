@@ -5,29 +5,24 @@ is imported: HF_ENDPOINT, HF_TOKEN, HF_HOME. A record of ours says which revisio
 whole, so that a start needs no network and never serves half a model.
 """
 
+import errno
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 import orjson
-from huggingface_hub import HfApi, constants, hf_hub_download
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HfHubHTTPError,
-    HFValidationError,
-    HTTPError,  # type: ignore[attr-defined]  # its HTTP client's, which was exchanged once already
-    LocalEntryNotFoundError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub import HfApi, constants, errors, hf_hub_download
 
 from plancha.contracts import LoadError
+from plancha_engine.hugging_face_config import read_config
 from plancha_engine.model_cache import installing, models_folder, put_in_place
 from plancha_engine.report import Report
-from plancha_engine.safetensors_checkpoint import INDEX, SINGLE, index_shards
+from plancha_engine.safetensors_files import INDEX, SINGLE, index_shards
 
 PREFIX = "hf:"
+_ClientError: type[Exception] = errors.HTTPError  # type: ignore[attr-defined]
+"""What the library's HTTP client raises; which client that is has changed before."""
 _SIDE_FILES = (".json", ".jinja")
 _PICKLED = (".bin", ".pt", ".pth")
 
@@ -81,7 +76,7 @@ def fetch(name: HubName, report: Report) -> Path:
     """
     try:
         files = _fetch_files(name, report)
-    except (HfHubHTTPError, HFValidationError, HTTPError, OSError) as error:
+    except (errors.HfHubHTTPError, errors.HFValidationError, _ClientError, OSError) as error:
         raise LoadError(f"{name}: {_reason(error)}") from error
     path = files[0] if files[0].suffix == ".gguf" else files[0].parent
     sizes = {str(file): file.stat().st_size for file in files}
@@ -115,8 +110,11 @@ def _fetch_files(name: HubName, report: Report) -> Sequence[Path]:
         return [download(_only_gguf(name, listed))]
     if missing := [file for file in weights if file not in at_root]:
         raise LoadError(f"{name}: the repository lacks {', '.join(missing)}, named in {INDEX}")
-    sides = [file for file in at_root if file.endswith(_SIDE_FILES)]
-    return [download(file) for file in (*sides, *weights)]
+    sides = [download(file) for file in at_root if file.endswith(_SIDE_FILES)]
+    if "config.json" not in at_root:
+        raise LoadError(f"{name}: the repository has no config.json")
+    read_config(sides[0].parent)  # refuse what cannot be served before its weights are fetched
+    return [*sides, *(download(file) for file in weights)]
 
 
 def _only_gguf(name: HubName, listed: Sequence[str]) -> str:
@@ -139,16 +137,18 @@ def _reason(error: Exception) -> str:
     """What to do about it; never the answer's headers, which can hold a token."""
     hub = constants.ENDPOINT
     match error:
-        case GatedRepoError():
+        case errors.GatedRepoError():
             return f"access must be granted on {hub} first, then set HF_TOKEN"
-        case RevisionNotFoundError():
+        case errors.RevisionNotFoundError():
             return f"{hub} has no such revision of it"
-        case RepositoryNotFoundError():
+        case errors.RepositoryNotFoundError():
             return f"{hub} has no such model, or it is private: set HF_TOKEN"
-        case HFValidationError():
+        case errors.HFValidationError():
             return "not a valid organisation/name"
-        case HfHubHTTPError():
+        case errors.HfHubHTTPError():
             return f"{hub} answered {error.response.status_code}; try again later"
-        case HTTPError() | LocalEntryNotFoundError() | ConnectionError():
+        case _ClientError() | errors.LocalEntryNotFoundError() | ConnectionError():
             return f"{hub} could not be reached; check the network, or HF_ENDPOINT"
-    return f"{error}; is the disk full? HF_HOME says where the hub's cache is"
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT):
+            return "the disk is full; make room, or set HF_HOME to a folder that has space"
+    return str(error)

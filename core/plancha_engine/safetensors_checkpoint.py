@@ -3,8 +3,6 @@
 Format: https://github.com/huggingface/safetensors#format. Pickled weights are never read.
 """
 
-import re
-from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,13 +11,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from plancha.contracts import LoadError
-from plancha_engine.hugging_face_config import read_config, read_json
+from plancha_engine.hugging_face_config import read_config
 from plancha_engine.parameters import OpenedModel, StoredTensor
+from plancha_engine.safetensors_files import INDEX, shards_of
 
-INDEX = "model.safetensors.index.json"
-SINGLE = "model.safetensors"
-_SHARD = re.compile(r"(?P<set>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.safetensors")
-_PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 _DERIVED = ".rotary_emb.inv_freq"  # old Llama folders carry this table; it follows from the config
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -30,9 +25,7 @@ def open_safetensors(folder: Path) -> OpenedModel:
     Raises `LoadError` for shards that are missing, empty or cut short, for a tensor in two shards
     or not where the index says, and for an unsupported config.
     """
-    if not (folder / "config.json").exists():
-        raise LoadError(f"{folder}: no config.json{_instead(folder)}")
-    shards, index = _shards(folder)
+    shards, index = shards_of(folder)
     config = read_config(folder)
     stored: dict[str, StoredTensor] = {}
     for shard in shards:
@@ -54,64 +47,6 @@ def open_safetensors(folder: Path) -> OpenedModel:
     return OpenedModel(config, stored, tuple(notes))
 
 
-def _instead(folder: Path) -> str:
-    files = sorted(entry.name for entry in folder.iterdir() if entry.suffix == ".gguf")
-    return f"; name a GGUF file itself: {folder / files[0]}" if files else ""
-
-
-def _shards(folder: Path) -> tuple[Sequence[str], Mapping[str, str] | None]:
-    """Names of the files that make up the model, all there, and the index if there is one."""
-    if (folder / INDEX).exists():
-        index = index_shards(folder / INDEX)
-        shards: Sequence[str] = sorted(set(index.values()))
-    elif (folder / SINGLE).exists():
-        index, shards = None, (SINGLE,)
-    else:
-        index, shards = None, _shards_without_index(folder)
-    if missing := [name for name in shards if not (folder / name).is_file()]:
-        raise LoadError(f"{folder}: missing {', '.join(missing)}; is the download complete?")
-    if empty := [name for name in shards if (folder / name).stat().st_size == 0]:
-        raise LoadError(f"{folder}: {', '.join(empty)} is empty; is the download complete?")
-    return shards, index
-
-
-def index_shards(path: Path) -> dict[str, str]:
-    """The file of each tensor, by an index. Raises `LoadError` when it points out of its folder."""
-    entries: Any = read_json(path).get("weight_map")
-    if not isinstance(entries, dict) or not entries:
-        raise LoadError(f"{path}: weight_map must name each tensor's file")
-    for name, shard in entries.items():
-        plain = isinstance(shard, str) and Path(shard).name == shard
-        if not (plain and shard.endswith(".safetensors")):
-            raise LoadError(
-                f"{path}: weight_map has {name} in {shard!r},"
-                " must be a .safetensors file of this folder"
-            )
-    return entries
-
-
-def _shards_without_index(folder: Path) -> Sequence[str]:
-    """All shards of the one set that is there, by their numbering; or the only file there is."""
-    names = sorted(entry.name for entry in folder.iterdir() if entry.suffix == ".safetensors")
-    sets: dict[tuple[str, str], str] = {}
-    for name in names:
-        if match := _SHARD.fullmatch(name):
-            sets.setdefault((match["set"], match["count"]), name)
-    if len(sets) == 1 and len(names) > 0:
-        ((stem, count),) = sets
-        return [f"{stem}-{number:05}-of-{count}.safetensors" for number in range(1, int(count) + 1)]
-    if len(names) == 1:
-        return names
-    if names:
-        raise LoadError(f"{folder}: which to load of {', '.join(names)}? {INDEX} is missing")
-    if pickled := sorted(entry.name for entry in folder.iterdir() if entry.suffix in _PICKLED):
-        raise LoadError(
-            f"{folder}: only pickled weights ({pickled[0]}), which can run code when loaded;"
-            " convert them to .safetensors"
-        )
-    raise LoadError(f"{folder}: no .safetensors file")
-
-
 def _open_shard(path: Path) -> dict[str, StoredTensor]:
     try:
         shard: Any = safe_open(path, framework="pt", device="cpu")
@@ -127,7 +62,8 @@ def _open_shard(path: Path) -> dict[str, StoredTensor]:
 
 def _read(path: Path, shard: Any, name: str) -> torch.Tensor:
     try:
-        tensor: torch.Tensor = shard.get_tensor(name)
+        # A copy, since the library's tensors are views of the file, which can change or vanish.
+        tensor: torch.Tensor = shard.get_tensor(name).clone()
     except SafetensorError as error:
         raise LoadError(f"{path}: {name}: {error}") from error
     if tensor.dtype not in _FLOATS:
