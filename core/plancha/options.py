@@ -57,19 +57,23 @@ class Problem:
     """One mistake. `key` is its full path; `value` is as TOML writes it, None when it is missing.
 
     `valid` is set when the key itself is unknown: the names that its table has, with what each
-    takes.
+    takes. `where` is the beginning of `key` that the caller of `structure` gave.
     """
 
     key: str
     value: str | None
     right: str
     valid: Mapping[str, str] | None = None
+    where: str = ""
 
     def __str__(self) -> str:
-        return f"{self.key}: {self.right}" if self.value is None else self._with_value()
+        value = "" if self.value is None else f" = {self.value}"
+        return f"{self.key}{value}: {self.right}"
 
-    def _with_value(self) -> str:
-        return f"{self.key} = {self.value}: {self.right}"
+    def moved(self, where: str) -> "Problem":
+        """The same in another table."""
+        here = attrs.evolve(self, key=self.key.removeprefix(self.where).removeprefix("."))
+        return attrs.evolve(_under(where, here), where=where)
 
 
 class OptionsError(Exception):
@@ -90,10 +94,10 @@ def structure(table: Mapping[str, Any], cls: type[T], where: str) -> T:
     try:
         return _converter.structure(table, cls)
     except _Wrong as wrong:
-        problem = Problem(key=where, value=shown(table), right=wrong.right)
+        problem = Problem(key=where, value=shown(table), right=wrong.right, where=where)
         raise OptionsError((problem,)) from None
     except OptionsError as error:
-        problems = (_under(where, problem) for problem in error.problems)
+        problems = (problem.moved(where) for problem in error.problems)
         raise OptionsError(tuple(locate(problem, cls, where) for problem in problems)) from None
 
 
@@ -275,9 +279,7 @@ def _paths(cls: type, where: str) -> Iterator[str]:
 
 
 def _under(where: str, problem: Problem) -> Problem:
-    if not where:
-        return problem
-    dot = "" if problem.key.startswith("[") or not problem.key else "."
+    dot = "." if where and problem.key and not problem.key.startswith("[") else ""
     return attrs.evolve(problem, key=f"{where}{dot}{problem.key}")
 
 

@@ -64,9 +64,7 @@ def plugin_problems(deployment: Deployment) -> Iterator[str]:
             make(section, table, attrs.evolve(site, geometry=STAND_IN))
         except OptionsError as error:
             for problem in error.problems:
-                inside = problem.key == section or problem.key.startswith(f"{section}.")
-                prefix = "" if inside else f"{section}: "
-                yield f"{prefix}{locate(problem, Deployment)}"
+                yield str(locate(problem.moved(section), Deployment))
         except (PluginError, LoadError) as error:
             yield f"{section}.plugin: {error}"
 

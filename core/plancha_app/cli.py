@@ -6,7 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import App, CycloptsError, Parameter
 
 from plancha_app.bench.job import Job
 
@@ -26,7 +26,9 @@ INTERRUPTED = 130
 def main() -> None:
     """The `plancha` command."""
     try:
-        app()
+        app(exit_on_error=False)
+    except CycloptsError:  # told by then
+        sys.exit(MISTAKE)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 
@@ -107,11 +109,14 @@ def pull(model: str, /) -> int:
     model
         A built-in name, hf:org/name, or a path, which is only checked.
     """
+    from rich.console import Console
+
     from plancha.contracts import LoadError
-    from plancha_app.model import fetch
+    from plancha_engine import model_name
+    from plancha_engine.report import ConsoleReport
 
     try:
-        print(fetch(model))
+        print(model_name.pull(model, ConsoleReport(Console(stderr=True))))
     except LoadError as error:
         print(f"plancha: {error}", file=sys.stderr)
         return 1

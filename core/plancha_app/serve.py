@@ -20,12 +20,13 @@ from plancha.plugins import PluginError
 from plancha_app.assembly import make, make_site
 from plancha_app.deployment import Deployment
 from plancha_app.logs import hidden
-from plancha_app.progress import reporting
+from plancha_app.progress import fetching, loading
+from plancha_engine.report import Report
 
 log = structlog.get_logger()
 
-OpenModel = Callable[[str, Callable[[str], None]], tuple[Path, Text]]
-"""A model as named in the deployment, and where to report: its checkpoint, and its tokenizer."""
+OpenModel = Callable[[str, Report], tuple[Path, Text]]
+"""From a model as the deployment names it to its checkpoint and its tokenizer."""
 
 FAREWELL_S = 2.0
 """How long clients may take to read the error that ends their stream when draining is over."""
@@ -81,21 +82,21 @@ class Server:
             raise LoadError(f"{section} cannot listen: {error}") from error
 
     async def _load(self) -> tuple[Kernel, Text]:
-        deployment, name = self.deployment, self.deployment.model.name
+        deployment = self.deployment
         self.loading = True
         try:
-            with reporting() as report:
-                path, text = await anyio.to_thread.run_sync(
-                    self.open_model, name, report, abandon_on_cancel=True
-                )
-                site = make_site(deployment, model=str(path), vocabulary=text.vocabulary)
-                kernel = Kernel(
-                    site=site,
-                    executor=make("executor", deployment.executor, site),
-                    make_scheduler=partial(make, "scheduler", deployment.scheduler),
-                    make_allocator=partial(make, "allocator", deployment.allocator),
-                    gateway=self.gateway,
-                )
+            path, text = await anyio.to_thread.run_sync(
+                self.open_model, deployment.model.name, fetching(), abandon_on_cancel=True
+            )
+            site = make_site(deployment, model=str(path), vocabulary=text.vocabulary)
+            kernel = Kernel(
+                site=site,
+                executor=make("executor", deployment.executor, site),
+                make_scheduler=partial(make, "scheduler", deployment.scheduler),
+                make_allocator=partial(make, "allocator", deployment.allocator),
+                gateway=self.gateway,
+            )
+            with loading() as report:
                 await kernel.load(report)
         except Exception:
             self.loading = False

@@ -1,8 +1,14 @@
 """What to ask of a server, and how fast."""
 
 from pathlib import Path
+from typing import Annotated
 
 import attrs
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+Count = Annotated[int, Parameter(validator=Number(gte=1))]
+Positive = Annotated[float, Parameter(validator=Number(gt=0))]
 
 
 @attrs.frozen(kw_only=True)
@@ -43,18 +49,16 @@ class Job:
     """
 
     model: str | None = None
-    requests: int = attrs.field(default=128, validator=attrs.validators.ge(1))
-    concurrency: int = attrs.field(default=32, validator=attrs.validators.ge(1))
-    rate: float | None = attrs.field(
-        default=None, validator=attrs.validators.optional(attrs.validators.gt(0))
-    )
+    requests: Count = 128
+    concurrency: Count = 32
+    rate: Positive | None = None
     trace: Path | None = None
-    speed: float = attrs.field(default=1.0, validator=attrs.validators.gt(0))
-    longest: int = attrs.field(default=4096, validator=attrs.validators.ge(1))
+    speed: Positive = 1.0
+    longest: Count = 4096
     prompt_tokens: str = "128"
     output_tokens: str = "16,32,64,128"
     text: bool = False
     ignore_eos: bool = True
     seed: int = 0
-    timeout_s: float = attrs.field(default=600.0, validator=attrs.validators.gt(0))
+    timeout_s: Positive = 600.0
     out: Path | None = None
