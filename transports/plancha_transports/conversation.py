@@ -1,0 +1,127 @@
+"""One WebSocket: requests that run side by side, told apart by the ids their client gave them."""
+
+from contextlib import suppress
+
+import anyio
+import structlog
+from aiohttp import WSMsgType, web
+from anyio.abc import TaskGroup
+
+from plancha.failure import Failure, RequestFailed, engine_error, invalid
+from plancha.gateway import Gateway
+from plancha.generation import Generation
+from plancha_transports.answers import uncancelled
+from plancha_transports.asks import Ask, generate_ask
+from plancha_transports.failures import CANCELLED
+from plancha_transports.fields import label, shown
+from plancha_transports.json_object import parse_object
+from plancha_transports.socket_messages import SocketEvents, cancelled, refused
+
+log = structlog.get_logger()
+
+
+class Conversation:
+    """Reads without ever waiting for a request, so that a cancel or a close is heard at once."""
+
+    def __init__(self, gateway: Gateway, socket: web.WebSocketResponse, max_requests: int) -> None:
+        self._gateway = gateway
+        self._socket = socket
+        self._max_requests = max_requests
+        self._running: dict[str, anyio.CancelScope] = {}
+        self._ended = anyio.Event()
+
+    async def run(self) -> None:
+        """Serve until the client leaves or sends what is no text; then nothing runs any more."""
+        binary = False
+        async with anyio.create_task_group() as tasks:
+            async for message in self._socket:
+                if message.type is not WSMsgType.TEXT:
+                    binary = message.type is WSMsgType.BINARY
+                    break
+                await self._take(message.data, tasks)
+            tasks.cancel_scope.cancel()
+        if binary:
+            await self._socket.close(code=1003, message=b"messages must be JSON text")
+
+    async def finish(self) -> None:
+        """Once every request has its terminal message, close because the server goes."""
+        while self._running:
+            self._ended = anyio.Event()
+            await self._ended.wait()
+        await self._socket.close(code=1001, message=b"the server is shutting down")
+
+    async def _take(self, text: str, tasks: TaskGroup) -> None:
+        client_id: str | None = None
+        try:
+            body = parse_object(text, "message")
+            kind = body.pop("type", None)
+            if kind not in ("generate", "cancel"):
+                raise invalid("type", f'type is {shown(kind)}; it must be "generate" or "cancel".')
+            client_id = label("id", body.pop("id", None))
+            if kind == "cancel":
+                self._cancel(client_id, body)
+            else:
+                self._start(client_id, body, tasks)
+        except RequestFailed as failed:
+            about = None if client_id in self._running else client_id
+            await self._send(refused(about, failed.failure))
+
+    def _cancel(self, client_id: str, rest: dict[str, object]) -> None:
+        """A request that has ended meanwhile is no mistake."""
+        if rest:
+            raise invalid(next(iter(rest)), "A cancel has the fields type and id, and no other.")
+        if client_id in self._running:
+            self._running[client_id].cancel()
+
+    def _start(self, client_id: str, body: dict[str, object], tasks: TaskGroup) -> None:
+        if client_id in self._running:
+            message = f"The id {shown(client_id)} names a request that is still running."
+            raise invalid("id", message, "id_in_use")
+        if len(self._running) >= self._max_requests:
+            message = f"{len(self._running)} requests run on this socket; that is the limit."
+            raise RequestFailed(Failure("busy", message, None, "too_many_requests"))
+        ask = generate_ask(body, client_id)
+        scope = self._running[client_id] = anyio.CancelScope()
+        tasks.start_soon(self._answer, client_id, ask, scope)
+
+    async def _answer(self, client_id: str, ask: Ask, scope: anyio.CancelScope) -> None:
+        """Task: one request, to its terminal message."""
+        events: SocketEvents | None = None
+        failure: Failure | None = CANCELLED
+        try:
+            with scope:
+                async with await self._gateway.generate(ask.call) as generation:
+                    events = SocketEvents(client_id, generation.record)
+                    await self._send_all(events, generation)
+                failure = None
+        except RequestFailed as failed:
+            failure = failed.failure
+        except Exception:
+            log.exception("socket_request_failed")
+            failure = engine_error()
+        finally:
+            # Before the terminal message, after which the client may use the id again.
+            del self._running[client_id]
+            self._ended.set()
+        await self._send(_last(client_id, events, failure))
+
+    async def _send_all(self, events: SocketEvents, generation: Generation) -> None:
+        await self._send(events.queued())
+        async for deltas in generation:
+            message = events.deltas(uncancelled(deltas))
+            if message is not None:
+                await self._send(message)
+
+    async def _send(self, message: str) -> None:
+        with suppress(ConnectionError):  # a client that left is noticed by reading
+            await self._socket.send_str(message)
+
+
+def _last(client_id: str, events: SocketEvents | None, failure: Failure | None) -> str:
+    """The terminal message; without `events` the request was never accepted."""
+    if failure is None:
+        assert events is not None
+        return events.done()
+    if events is not None:
+        return events.failed(failure)
+    return cancelled(client_id) if failure is CANCELLED else refused(client_id, failure)

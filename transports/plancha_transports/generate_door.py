@@ -1,0 +1,83 @@
+"""`POST /generate`: the plain way to watch a model write, one event a token."""
+
+from aiohttp import web
+
+from plancha.failure import Failure
+from plancha.gateway import Gateway
+from plancha.generation import Delta
+from plancha.messages import FinishReason
+from plancha.record import Record
+from plancha_transports.answers import usage
+from plancha_transports.asks import generate_ask
+from plancha_transports.event_stream import event, stream_events
+from plancha_transports.failures import error_object
+from plancha_transports.json_object import read_object
+from plancha_transports.options import HttpOptions
+from plancha_transports.request_ids import RECORD, header_label, shown_id
+
+
+class GenerateDoor:
+    """Always a stream."""
+
+    def __init__(self, gateway: Gateway, options: HttpOptions) -> None:
+        self._gateway = gateway
+        self._options = options
+
+    async def generate(self, request: web.Request) -> web.StreamResponse:
+        """Answer one prompt or one chat."""
+        body = await read_object(request, self._options.max_body)
+        ask = generate_ask(body, header_label(request))
+        async with await self._gateway.generate(ask.call) as generation:
+            request[RECORD] = generation.record
+            events = TokenEvents(generation.record)
+            return await stream_events(request, generation, events, self._options)
+
+
+class TokenEvents:
+    """One event per token, also when its text is still undecided; then `done` or `error`.
+
+    `index` counts the output tokens from 0. `done` has the text that was held back to the end, so
+    the texts of all events, joined, are the answer.
+    """
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._tokens = 0
+        self._finish_reason: FinishReason | None = None
+        self._rest = ""
+
+    def deltas(self, deltas: list[Delta]) -> bytes:
+        """One event per token."""
+        events = []
+        for delta in deltas:
+            if delta.token is None:
+                self._finish_reason, self._rest = delta.finish_reason, delta.text
+                continue
+            events.append(
+                event(
+                    {
+                        "id": self._record.id,
+                        "index": self._tokens,
+                        "token": delta.token,
+                        "text": delta.text,
+                    }
+                )
+            )
+            self._tokens += 1
+        return b"".join(events)
+
+    def done(self) -> bytes:
+        """How it ended and what it cost."""
+        end = {
+            "id": self._record.id,
+            "request_id": shown_id(self._record),
+            "model": self._record.model,
+            "text": self._rest,
+            "finish_reason": self._finish_reason,
+            "usage": usage(self._record),
+        }
+        return event(end, "done")
+
+    def failed(self, failure: Failure) -> bytes:
+        """The error object with our id."""
+        return event({"id": self._record.id, **error_object(failure)}, "error")

@@ -1,0 +1,119 @@
+"""The `http` transport: every door's address, and a server that opens and closes with grace."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import anyio
+from aiohttp import web
+
+from plancha.contracts import LoadError, Site
+from plancha.failure import Failure
+from plancha.gateway import Gateway
+from plancha.options import structure
+from plancha_transports.access_log import access_log
+from plancha_transports.failures import failures_as_json
+from plancha_transports.generate_door import GenerateDoor
+from plancha_transports.openai_doors import OpenAIDoors
+from plancha_transports.options import HttpOptions
+from plancha_transports.origins import Origins
+from plancha_transports.request_ids import name_response
+from plancha_transports.status_doors import StatusDoors
+from plancha_transports.stream_door import StreamDoor
+
+CLOSING_S = 2.0  # what open streams have to send their last event when the server stops
+LINGER_S = 1.0  # how long the rest of an unread body is taken off the line after an early answer
+
+SHUTTING_DOWN = Failure("unavailable", "The server is shutting down.", None, "server_shutting_down")
+
+
+def http(options: Mapping[str, Any], site: Site) -> "HttpTransport":
+    """The plugin. Raises `OptionsError`."""
+    return HttpTransport(structure(options, HttpOptions, "transport.http"))
+
+
+class HttpTransport:
+    """A `plancha.gateway.Transport` on aiohttp."""
+
+    def __init__(self, options: HttpOptions) -> None:
+        self._options = options
+
+    async def run(self, gateway: Gateway, started: Callable[[str], None]) -> None:
+        """Serve until cancelled; then every open stream gets its last event.
+
+        Raises `LoadError` when the address cannot be listened on.
+        """
+        stream_door = StreamDoor(gateway, self._options)
+        runner = web.AppRunner(
+            application(gateway, stream_door, self._options),
+            access_log=None,
+            handler_cancellation=True,  # a client that leaves cancels its request
+            lingering_time=LINGER_S,
+            logger=_aiohttp_logger(),
+            shutdown_timeout=CLOSING_S,
+        )
+        await runner.setup()
+        try:
+            started(await self._listen(runner))
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                gateway.fail_all(SHUTTING_DOWN)
+                with anyio.move_on_after(CLOSING_S):
+                    await stream_door.finish()
+                await runner.cleanup()
+
+    async def _listen(self, runner: web.AppRunner) -> str:
+        host, port = self._options.host, self._options.port
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            raise LoadError(
+                f"Cannot listen on host {host!r}, port {port}: {error.strerror}. "
+                "Choose another port or host, or stop what uses it."
+            ) from error
+        bound = runner.addresses[0][1]
+        return f"http://{f'[{host}]' if ':' in host else host}:{bound}"
+
+
+def application(gateway: Gateway, stream_door: StreamDoor, options: HttpOptions) -> web.Application:
+    """Every address there is."""
+    origins = Origins(options.allowed_origins)
+    app = web.Application(
+        middlewares=[access_log, failures_as_json, origins.middleware()],
+        client_max_size=options.max_body,
+    )
+    app.on_response_prepare.append(name_response)
+    app.on_response_prepare.append(origins.allow_reading)
+    openai = OpenAIDoors(gateway, options)
+    status = StatusDoors(gateway)
+    app.add_routes(
+        [
+            web.post("/generate", GenerateDoor(gateway, options).generate),
+            web.post("/v1/completions", openai.completions),
+            web.post("/v1/chat/completions", openai.chat),
+            web.get("/v1/stream", stream_door.stream, allow_head=False),
+            web.get("/v1/models", status.models),
+            web.get("/v1/models/{model:.+}", status.model),
+            web.get("/v1/requests/{id}", status.request_status),
+            web.get("/v1/requests/{id}/usage", status.request_usage),
+            web.post("/v1/requests/{id}/cancel", status.cancel_request),
+            web.get("/health/live", status.live),
+            web.get("/health/ready", status.ready),
+            web.get("/health/startup", status.startup),
+        ]
+    )
+    return app
+
+
+def _aiohttp_logger() -> logging.Logger:
+    """aiohttp logs malformed requests with a trace, in which their bytes would show."""
+    logger = logging.getLogger("plancha_transports.aiohttp")
+    if not logger.filters:
+        logger.addFilter(_without_trace)
+    return logger
+
+
+def _without_trace(record: logging.LogRecord) -> bool:
+    record.exc_info = None
+    return True

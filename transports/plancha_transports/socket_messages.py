@@ -1,0 +1,79 @@
+"""What is said on a WebSocket, to the client: one JSON object a message, `type` first."""
+
+from typing import Any
+
+import orjson
+
+from plancha.failure import Failure
+from plancha.generation import Delta
+from plancha.messages import FinishReason
+from plancha.record import Record
+from plancha_transports.answers import usage
+from plancha_transports.failures import CANCELLED, error_object
+
+
+def refused(client_id: str | None, failure: Failure) -> str:
+    """A message that started nothing. `id` is null where it would name a request that runs."""
+    return _message({"type": "error", "id": client_id, **error_object(failure)})
+
+
+def cancelled(client_id: str) -> str:
+    """Cancelled before it was accepted."""
+    no_usage = {"input_tokens": 0, "output_tokens": 0}
+    return _message({"type": "cancelled", "id": client_id, "usage": no_usage})
+
+
+class SocketEvents:
+    """The messages of one request: `queued`, `token` or `tokens`, and exactly one terminal one.
+
+    A reader that keeps up gets `token` messages; one that lags several in one `tokens`. `index`
+    counts output tokens from 0. `done` has the text that was held back to the end.
+    """
+
+    def __init__(self, client_id: str, record: Record) -> None:
+        self._id = client_id
+        self._record = record
+        self._tokens = 0
+        self._finish_reason: FinishReason | None = None
+        self._rest = ""
+
+    def queued(self) -> str:
+        """Accepted here; `request_id` names it at `/v1/requests/{id}`."""
+        return self._about("queued", label=self._record.label, model=self._record.model)
+
+    def deltas(self, deltas: list[Delta]) -> str | None:
+        """The new tokens in one message; None when only the end came."""
+        end = deltas[-1]
+        if end.token is None:
+            self._finish_reason, self._rest = end.finish_reason, end.text
+        tokens = [delta.token for delta in deltas if delta.token is not None]
+        if not tokens:
+            return None
+        text = "".join([delta.text for delta in deltas if delta.token is not None])
+        index, self._tokens = self._tokens, self._tokens + len(tokens)
+        head = {"id": self._id, "index": index}
+        if len(tokens) == 1:
+            return _message({"type": "token", **head, "token": tokens[0], "text": text})
+        return _message({"type": "tokens", **head, "tokens": tokens, "text": text})
+
+    def done(self) -> str:
+        """Ended well."""
+        return self._about(
+            "done",
+            text=self._rest,
+            finish_reason=self._finish_reason,
+            usage=usage(self._record),
+        )
+
+    def failed(self, failure: Failure) -> str:
+        """Broke off, or was cancelled."""
+        if failure is CANCELLED:
+            return self._about("cancelled", usage=usage(self._record))
+        return self._about("error", **error_object(failure))
+
+    def _about(self, kind: str, **rest: Any) -> str:
+        return _message({"type": kind, "id": self._id, "request_id": self._record.id, **rest})
+
+
+def _message(message: dict[str, Any]) -> str:
+    return orjson.dumps(message).decode()

@@ -1,0 +1,87 @@
+"""What can be asked without a prompt: health, models, and how a request is doing."""
+
+import time
+
+from aiohttp import web
+
+from plancha.failure import Failure, RequestFailed
+from plancha.gateway import Gateway
+from plancha.record import Record
+from plancha_transports.answers import usage
+from plancha_transports.failures import json_response
+from plancha_transports.request_ids import shown_id
+
+TENANT = "default"
+
+
+class StatusDoors:
+    """Answers from what the gateway knows; never waits."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._created = int(time.time())  # of the model list, which has nothing better to say
+
+    async def live(self, request: web.Request) -> web.Response:
+        """The process answers; whether a model is loaded is not asked here."""
+        return json_response({"status": "live"})
+
+    async def ready(self, request: web.Request) -> web.Response:
+        """200 while requests are taken, else 503 with the reason."""
+        return self._health(self._gateway.state == "ready")
+
+    async def startup(self, request: web.Request) -> web.Response:
+        """503 until the model has been loaded."""
+        return self._health(self._gateway.state in ("ready", "draining"))
+
+    async def models(self, request: web.Request) -> web.Response:
+        """The model, as soon and as long as it can be asked."""
+        servable = self._gateway.state == "ready"
+        return json_response({"object": "list", "data": [self._model()] if servable else []})
+
+    async def model(self, request: web.Request) -> web.Response:
+        """One entry of that list."""
+        name = request.match_info["model"]
+        if self._gateway.state != "ready" or name != self._gateway.model:
+            message = "There is no such model here; GET /v1/models lists what there is."
+            raise RequestFailed(Failure("not_found", message, "model", "model_not_found"))
+        return json_response(self._model())
+
+    async def request_status(self, request: web.Request) -> web.Response:
+        """A request's state, by our id."""
+        return json_response(_status(self._gateway.record(request.match_info["id"], TENANT)))
+
+    async def request_usage(self, request: web.Request) -> web.Response:
+        """What it cost so far, and in all once it is done."""
+        record = self._gateway.record(request.match_info["id"], TENANT)
+        return json_response({"id": record.id, **usage(record), **_progress(record)})
+
+    async def cancel_request(self, request: web.Request) -> web.Response:
+        """Cancel it; over already: nothing to do. Its own client is told on its own connection."""
+        return json_response(_status(self._gateway.cancel(request.match_info["id"], TENANT)))
+
+    def _health(self, healthy: bool) -> web.Response:
+        state = {"status": self._gateway.state, "reason": self._gateway.reason}
+        return json_response(state, 200 if healthy else 503)
+
+    def _model(self) -> dict[str, object]:
+        return {
+            "id": self._gateway.model,
+            "object": "model",
+            "created": self._created,
+            "owned_by": "plancha",
+        }
+
+
+def _status(record: Record) -> dict[str, object]:
+    return {
+        "id": record.id,
+        "request_id": shown_id(record),
+        "object": "request",
+        "model": record.model,
+        "created": record.created,
+        **_progress(record),
+    }
+
+
+def _progress(record: Record) -> dict[str, object]:
+    return {"status": record.state, "outcome": record.outcome}

@@ -1,0 +1,74 @@
+"""`GET /v1/stream`: the WebSocket door and all conversations it holds open."""
+
+import anyio
+import structlog
+from aiohttp import WSCloseCode, web
+
+from plancha.gateway import Gateway
+from plancha_transports.conversation import Conversation
+from plancha_transports.failures import error_response
+from plancha_transports.options import HttpOptions
+
+log = structlog.get_logger()
+
+CLOSE_HANDSHAKE_S = 2.0  # how long a close waits for the client's own
+
+
+class StreamDoor:
+    """Upgrades, and lets nobody be cut off without a word."""
+
+    def __init__(self, gateway: Gateway, options: HttpOptions) -> None:
+        self._gateway = gateway
+        self._options = options
+        self._open: set[Conversation] = set()
+
+    async def stream(self, request: web.Request) -> web.StreamResponse:
+        """A conversation, from upgrade to close."""
+        socket = _Socket(
+            timeout=CLOSE_HANDSHAKE_S,
+            heartbeat=self._options.ws_heartbeat_s or None,
+            compress=False,
+            max_msg_size=self._options.ws_max_message + 1,  # aiohttp's limit is the first size over
+        )
+        if not socket.can_prepare(request):
+            response = error_response(
+                426, "upgrade_required", "This is a WebSocket; connect with ws://…/v1/stream."
+            )
+            response.headers["Upgrade"] = "websocket"
+            return response
+        await socket.prepare(request)
+        conversation = Conversation(self._gateway, socket, self._options.ws_max_requests)
+        self._open.add(conversation)
+        try:
+            await conversation.run()
+        except Exception:
+            log.exception("conversation_failed")
+            await socket.close(code=WSCloseCode.INTERNAL_ERROR, message=b"internal error")
+        finally:
+            self._open.discard(conversation)
+        return socket
+
+    async def finish(self) -> None:
+        """Close every socket once its requests have their terminal messages."""
+        async with anyio.create_task_group() as tasks:
+            for conversation in self._open:
+                tasks.start_soon(conversation.finish)
+
+
+class _Socket(web.WebSocketResponse):
+    """aiohttp closes on a protocol error by itself, and gives no reason; this one does."""
+
+    async def close(
+        self, *, code: int = WSCloseCode.OK, message: bytes = b"", drain: bool = True
+    ) -> bool:
+        """As aiohttp's."""
+        return await super().close(
+            code=code, message=message or _REASONS.get(code, b""), drain=drain
+        )
+
+
+_REASONS: dict[int, bytes] = {
+    WSCloseCode.PROTOCOL_ERROR: b"that is not the WebSocket protocol",
+    WSCloseCode.INVALID_TEXT: b"text must be valid UTF-8",
+    WSCloseCode.MESSAGE_TOO_BIG: b"the message is over ws_max_message",
+}
