@@ -81,12 +81,15 @@ class Admission:
     def _never_fits(self, prompt: Int32s, request: InferenceRequest) -> Failure | None:
         tokens = int(prompt.size)
         asked = None if request.clamp else request.max_tokens
-        wanted = tokens + (1 if asked is None else asked)
+        least = max(1, request.sampling.min_tokens)
+        wanted = tokens + (least if asked is None else asked)
         context = self.site.loaded().context_length
         blocks = self.site.loaded().blocks
         if wanted > context:
-            what = "at least 1 output token" if asked is None else f"{asked} output tokens"
-            param = request.max_tokens_param if tokens < context and asked is not None else None
+            what = f"at least {least} more" if asked is None else f"{asked} output tokens"
+            param = "min_tokens" if asked is None and least > 1 else None
+            if tokens < context and asked is not None:
+                param = request.max_tokens_param
             return Failure(
                 "invalid",
                 f"The context holds {context} tokens; this request has {tokens} prompt tokens "
