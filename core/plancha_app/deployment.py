@@ -161,12 +161,23 @@ def parse(path: Path) -> Mapping[str, Any]:
 def understand(tables: Mapping[str, Any]) -> tuple[Deployment, tuple[Problem, ...]]:
     """The deployment of those tables that are right, and every mistake of the others."""
     try:
-        return structure(tables, Deployment, ""), ()
+        deployment = structure(tables, Deployment, "")
+        return deployment, _across_tables(deployment)
     except OptionsError as error:
         wrong = {problem.key.partition(".")[0] for problem in error.problems}
         known = {field.name for field in attrs.fields(Deployment)} - wrong
         rest = {name: table for name, table in tables.items() if name in known}
         return structure(rest, Deployment, ""), error.problems
+
+
+def _across_tables(deployment: Deployment) -> tuple[Problem, ...]:
+    batch, block_size = deployment.batch, deployment.kv.block_size
+    least = batch.max_sequences + block_size
+    if batch.max_batched_tokens >= least:
+        return ()
+    right = f"must be at least batch.max_sequences + kv.block_size = {least}"
+    value = shown(batch.max_batched_tokens)
+    return (Problem(key="batch.max_batched_tokens", value=value, right=right),)
 
 
 def _syntax(error: tomllib.TOMLDecodeError, text: str) -> str:

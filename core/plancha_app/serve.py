@@ -28,8 +28,7 @@ log = structlog.get_logger()
 OpenModel = Callable[[str, Report], tuple[Path, Text]]
 """From a model as the deployment names it to its checkpoint and its tokenizer."""
 
-FAREWELL_S = 2.0
-"""How long clients may take to read the error that ends their stream when draining is over."""
+SHUTTING_DOWN = Failure("unavailable", "The server is shutting down.", None, "draining")
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -127,8 +126,10 @@ class Server:
                 tasks.start_soon(self._drain, tasks.cancel_scope)
                 await anext(signals)  # told twice: no patience left
                 tasks.cancel_scope.cancel()
-        await self._end_streams()
-        scope.cancel()
+        if self.gateway.running:
+            log.warning("ending_streams", running=self.gateway.running)
+        self.gateway.fail_all(SHUTTING_DOWN)
+        scope.cancel()  # the transports let their clients read that
 
     async def _drain(self, scope: anyio.CancelScope) -> None:
         """Let what runs finish, for as long as the deployment allows."""
@@ -140,19 +141,9 @@ class Server:
             await self._idle()
         scope.cancel()
 
-    async def _end_streams(self) -> None:
-        if self.gateway.running:
-            log.warning("ending_streams", running=self.gateway.running)
-        self.gateway.fail_all(SHUTTING_DOWN)
-        with anyio.move_on_after(FAREWELL_S):
-            await self._idle()
-
     async def _idle(self) -> None:
         while self.gateway.running:  # noqa: ASYNC110  (once per process: not worth an event)
             await anyio.sleep(0.02)
-
-
-SHUTTING_DOWN = Failure("unavailable", "The server is shutting down.", None, "draining")
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
