@@ -1,10 +1,10 @@
 """Steps one at a time: a test sees a step started, does something, and lets it be committed."""
 
-import queue
+import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable
 
-import anyio.to_thread
 import attrs
 
 from plancha.contracts import Executor, Geometry
@@ -19,13 +19,19 @@ class GatedExecutor:
     """Holds every step of `inner` between its start and its commit until `commit` is called."""
 
     inner: Executor
-    _started: "queue.Queue[Plan]" = attrs.field(factory=queue.Queue, init=False)
+    _held: deque[Plan] = attrs.field(factory=deque, init=False)
+    _news: asyncio.Event = attrs.field(factory=asyncio.Event, init=False)
+    _loop: asyncio.AbstractEventLoop | None = attrs.field(default=None, init=False)
     _permits: threading.Semaphore = attrs.field(factory=lambda: threading.Semaphore(0), init=False)
     _open: threading.Event = attrs.field(factory=threading.Event, init=False)
 
     async def started(self) -> Plan:
         """The next step that has begun and is held."""
-        return await anyio.to_thread.run_sync(lambda: self._started.get(timeout=HANG_S))
+        self._loop = asyncio.get_running_loop()
+        while not self._held:
+            self._news.clear()
+            await self._news.wait()
+        return self._held.popleft()
 
     def commit(self, steps: int = 1) -> None:
         """Let the held step finish, and as many more as said."""
@@ -50,7 +56,9 @@ class GatedExecutor:
 
     def step(self, plan: Plan) -> StepDone:
         """Say that the step began, wait for its commit, then compute it."""
-        self._started.put(plan)
+        self._held.append(plan)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._news.set)
         if not self._open.is_set():
             assert self._permits.acquire(timeout=HANG_S), f"nobody committed step {plan.number}"
         return self.inner.step(plan)
