@@ -49,7 +49,7 @@ build: $(READY) ## a wheel in dist/
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
 
 constraints: $(READY) ## pin what .venv holds now
-	$(BIN)/pip freeze --exclude-editable | sed 's/^\(torch==[^+]*\)+.*/\1/' > constraints.txt
+	$(BIN)/pip freeze --exclude-editable | sed -n 's/^\([^ +]*==[^ +]*\).*/\1/p' > constraints.txt
 	touch $(READY)
 
 clean: ## forget .venv and what was built
