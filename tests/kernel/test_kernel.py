@@ -16,7 +16,7 @@ from plancha.failure import Failure, RequestFailed
 from plancha.gateway import Gateway
 from plancha.generation import Delta, Generation
 from plancha.kernel import Kernel
-from plancha.messages import Plan, StepDone
+from plancha.messages import FinishReason, Plan, StepDone
 from plancha.sampling import Sampling
 from plancha.testing.embedded import embedded
 from plancha.testing.executors import ChainExecutor, ScriptExecutor, chain
@@ -34,9 +34,10 @@ def call(prompt: str = "xxx", **fields: Any) -> Call:
     return Call(model=None, prompts=(prompt,), **fields)
 
 
-async def collect(gateway: Gateway, asked: Call) -> tuple[str, list[str], Generation]:
+async def collect(gateway: Gateway, asked: Call) -> tuple[str, list[FinishReason], Generation]:
     """The whole text, the finish reasons, and the generation."""
-    text, reasons = "", []
+    text = ""
+    reasons: list[FinishReason] = []
     async with await gateway.generate(asked) as generation:
         async for deltas in generation:
             text += "".join(delta.text for delta in deltas)

@@ -1,0 +1,85 @@
+"""Any order of requests, cancels, truncations and failing steps keeps books and answers right."""
+
+from typing import Any
+
+import attrs
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from plancha.testing.executors import chain
+
+prompt = st.integers(1, 80)
+tokens = st.integers(0, 60)
+which = st.integers(0, 30)
+move = st.one_of(
+    st.tuples(st.just("submit"), prompt, tokens),
+    st.tuples(st.just("submit"), prompt, tokens),
+    st.tuples(st.just("cancel"), which, st.just(0)),
+    st.tuples(st.just("cancel in flight"), which, st.just(0)),
+    st.tuples(st.just("truncate"), which, st.integers(0, 9)),
+    st.tuples(st.just("fail"), st.just(0), st.just(0)),
+    st.tuples(st.just("steps"), st.integers(1, 12), st.just(0)),
+)
+
+
+class Traffic:
+    """Plays moves on a simulation and remembers what was asked."""
+
+    def __init__(self, simulation: Any) -> None:
+        self.simulation = simulation
+        self.asked: dict[int, tuple[list[int], int]] = {}
+
+    def play(self, kind: str, first: int, second: int) -> None:
+        simulation = self.simulation
+        alive = sorted(simulation.planner.sequences)
+        if kind == "submit":
+            ids = [32 + (first * 7 + i) % 95 for i in range(first)]
+            self.asked[simulation.submit(ids, second)] = ids, second
+        elif kind == "steps":
+            for _ in range(first):
+                simulation.step()
+        elif kind == "fail":
+            if simulation.start() is not None:
+                simulation._executor.reset()
+                simulation.planner.fail(simulation.clock())
+        elif kind == "cancel in flight":
+            plan = simulation.start()
+            if alive:
+                simulation.cancel(alive[first % len(alive)])
+            if plan is not None:
+                simulation.commit(plan)
+        elif alive and kind == "cancel":
+            simulation.cancel(alive[first % len(alive)])
+        elif alive:
+            simulation.planner.truncate(alive[first % len(alive)], second)
+        simulation.take_frame()
+        simulation.check_books()
+
+    def check_answers(self) -> None:
+        for stream, (ids, asked) in self.asked.items():
+            expected = chain(ids, asked)
+            output = self.simulation.outputs[stream]
+            finished = self.simulation.finished[stream]
+            assert output == expected[: len(output)]
+            assert finished.output_tokens <= len(output)
+            assert finished.prompt_tokens <= len(ids)
+            if finished.reason == "length":
+                assert output == expected
+                assert finished.prompt_tokens == len(ids)
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(moves=st.lists(move, max_size=40), blocks=st.integers(10, 24))
+def test_every_stream_ends_once_with_its_own_tokens(
+    rig: Any, moves: list[tuple[str, int, int]], blocks: int
+) -> None:
+    simulation = attrs.evolve(rig, blocks=blocks, max_sequences=4).chain()
+    traffic = Traffic(simulation)
+    for kind, first, second in moves:
+        traffic.play(kind, first, second)
+    simulation.run()
+    assert set(simulation.finished) == set(traffic.asked)
+    assert simulation.allocator.stats().free == blocks
+    traffic.check_answers()
