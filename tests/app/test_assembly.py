@@ -1,0 +1,117 @@
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from plancha_app.assembly import BUILT_IN, prepare
+from plancha_app.deployment import Deployment, DeploymentError
+
+Install = Callable[..., None]
+Write = Callable[[str], Path]
+
+NO_MODEL = """
+from plancha.options import structure
+import attrs
+
+@attrs.frozen
+class Options:
+    memory: int = 1
+
+def make(options, site):
+    structure(options, Options, "executor")
+"""
+GOOD = "def make(options, site):\n    pass\n"
+BAD = "import a_module_that_nobody_has\n"
+UGLY = "def make(options, site):\n    raise RuntimeError('no luck today')\n"
+
+
+@pytest.fixture(autouse=True)
+def light_executor(install: Install) -> None:
+    """So that no test here has to import torch."""
+    install("light-executor", "light_executor", NO_MODEL, "plancha.executors", light="make")
+
+
+def told(path: Path) -> list[str]:
+    with pytest.raises(DeploymentError) as caught:
+        prepare(path)
+    return list(caught.value.problems)
+
+
+def test_a_right_file_loads_only_what_it_names(install: Install, deployment_file: Write) -> None:
+    install("good", "good_module", GOOD, "plancha.schedulers", good="make")
+    install("bad", "bad_module", BAD, "plancha.schedulers", bad="make")
+    install("ugly", "ugly_module", UGLY, "plancha.schedulers", ugly="make")
+    path = deployment_file('executor.plugin = "light"\nscheduler.plugin = "good"\n')
+
+    source, deployment = prepare(path)
+
+    assert source == str(path)
+    assert deployment.scheduler.plugin == "good"
+    assert "good_module" in sys.modules
+    assert {"bad_module", "ugly_module"}.isdisjoint(sys.modules)
+
+
+def test_broken_plugins_that_are_named_stop_the_start_together(
+    install: Install, deployment_file: Write
+) -> None:
+    install("bad", "bad_module", BAD, "plancha.schedulers", bad="make")
+    install("ugly", "ugly_module", UGLY, "plancha.allocators", ugly="make")
+    path = deployment_file(
+        'executor.plugin = "light"\nscheduler.plugin = "bad"\nallocator.plugin = "ugly"\n'
+    )
+
+    bad, ugly = told(path)
+
+    for part in ("scheduler.plugin", "bad_module:make", "distribution bad", "a_module_that_nobody"):
+        assert part in bad
+    for part in ("allocator.plugin", "ugly_module:make", "distribution ugly", "no luck today"):
+        assert part in ugly
+
+
+def test_the_files_own_mistakes_and_the_plugins_are_told_together(deployment_file: Write) -> None:
+    path = deployment_file(
+        """
+        block_size = 16
+        [executor]
+        plugin = "light"
+        memroy = 3
+        max_sequences = 4
+        [scheduler]
+        plugin = "fcsf"
+        [transport.inside]
+        plugin = "http"
+        port = 70000
+        """
+    )
+
+    assert told(path) == [
+        "block_size = 16: the top level has no key block_size; it belongs in [kv]",
+        'scheduler.plugin: no plugin "fcsf" (plancha.schedulers) is installed; '
+        'did you mean "fcfs"?',
+        'executor.memroy = 3: no such key; did you mean "memory"? It must be a whole number',
+        "executor.max_sequences = 4: [executor] has no key max_sequences; it belongs in [batch]",
+        "transport.inside.port = 70000: must be a whole number from 0 to 65_535",
+    ]
+
+
+def test_host_and_port_are_checked_like_the_files(deployment_file: Write) -> None:
+    path = deployment_file('executor.plugin = "light"\n[transport]\n')
+
+    with pytest.raises(DeploymentError, match="there is no"):
+        prepare(path, port=1)
+
+    path = deployment_file('executor.plugin = "light"\n')
+    with pytest.raises(DeploymentError, match=r"transport\.http\.port = 70000"):
+        prepare(path, port=70000)
+
+
+def test_without_a_file_the_folder_is_looked_at_and_then_the_defaults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert prepare(None) == (BUILT_IN, Deployment())
+
+    Path("plugins.toml").write_text('executor.plugin = "light"\nkv.block_size = 32\n')
+    source, deployment = prepare(None)
+    assert (source, deployment.kv.block_size) == ("plugins.toml", 32)

@@ -1,0 +1,183 @@
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plancha_app.deployment import (
+    Deployment,
+    DeploymentError,
+    Model,
+    PluginTable,
+    parse,
+    understand,
+)
+
+ROOT_FILE = Path(__file__).parents[2] / "plugins.toml"
+
+
+def mistakes(tables: Mapping[str, Any]) -> list[str]:
+    return [str(problem) for problem in understand(tables)[1]]
+
+
+def test_without_tables_everything_is_at_its_default() -> None:
+    deployment, problems = understand({})
+
+    assert (deployment, problems) == (Deployment(), ())
+    assert deployment.scheduler == PluginTable("fcfs")
+    assert deployment.transport == {"http": PluginTable("http")}
+
+
+def test_the_root_file_says_what_the_defaults_are() -> None:
+    deployment, problems = understand(parse(ROOT_FILE))
+
+    assert problems == ()
+    assert (deployment.model, deployment.batch) == (Deployment().model, Deployment().batch)
+    assert (deployment.kv, deployment.server) == (Deployment().kv, Deployment().server)
+
+
+def test_what_the_root_file_comments_out_is_valid_and_the_default() -> None:
+    uncommented = re.sub(r"(?m)^# (\w+ = )", r"\1", ROOT_FILE.read_text())
+
+    deployment, problems = understand(tomllib.loads(uncommented))
+
+    assert problems == ()
+    assert (deployment.batch, deployment.kv) == (Deployment().batch, Deployment().kv)
+    assert deployment.server == Deployment().server
+    assert deployment.model == Model(name="smollm2", served_name="smollm2")
+
+
+def test_a_plugins_table_is_its_own_but_for_the_key_plugin() -> None:
+    deployment, problems = understand(
+        {
+            "scheduler": {"plugin": "mine", "depth": 3, "inner": {"a": 1}},
+            "transport": {"http": {"port": 1}, "inside": {"plugin": "http", "port": 2}},
+        }
+    )
+
+    assert problems == ()
+    assert deployment.scheduler == PluginTable("mine", {"depth": 3, "inner": {"a": 1}})
+    assert deployment.transport == {
+        "http": PluginTable("http", {"port": 1}),
+        "inside": PluginTable("http", {"port": 2}),
+    }
+
+
+@pytest.mark.parametrize("value", ["16", 16.0, True, 0, -16, 24])
+def test_a_block_size_must_be_a_power_of_two(value: object) -> None:
+    (told,) = mistakes({"kv": {"block_size": value}})
+
+    assert told.startswith("kv.block_size = ")
+    assert "must be a whole number that is a power of two: 8, 16, 32" in told
+
+
+def test_every_mistake_is_told_at_once() -> None:
+    told = mistakes(
+        {
+            "block_size": 16,
+            "schedular": {},
+            "batch": {"max_sequence": 8, "max_waiting": "many"},
+            "allocator": {"block_size": 16},
+            "transport": {"port": 3, "http": {"plugin": 3}},
+        }
+    )
+
+    assert told == [
+        "block_size = 16: the top level has no key block_size; it belongs in [kv]",
+        'schedular: no such table; did you mean "scheduler"? It must be a table',
+        'batch.max_sequence = 8: no such key; did you mean "max_sequences"? '
+        "It must be a whole number from 1 to 4_096",
+        'batch.max_waiting = "many": must be a whole number from 1 to 1_000_000',
+        "allocator.plugin: missing; must be text, the name of a plugin",
+        "transport.port = 3: must be a table; each transport has its own, such as [transport.http]",
+        "transport.http.plugin = 3: must be text, the name of a plugin",
+    ]
+
+
+def test_a_token_budget_has_room_for_every_sequence_and_a_block() -> None:
+    tables = {"batch": {"max_sequences": 64, "max_batched_tokens": 79}}
+
+    assert mistakes(tables) == [
+        "batch.max_batched_tokens = 79: must be at least batch.max_sequences + kv.block_size = 80"
+    ]
+    assert mistakes({"batch": {"max_sequences": 64, "max_batched_tokens": 80}}) == []
+
+
+def test_tables_without_mistakes_survive_those_with_some() -> None:
+    deployment, problems = understand({"batch": 3, "scheduler": {"plugin": "mine"}})
+
+    assert len(problems) == 1
+    assert deployment.scheduler == PluginTable("mine")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[batch]\nmax_waiting = 3\nmax_waiting = 4\n", r"line 3.*max_waiting"),
+        ("[batch]\n[model]\n[batch]\n", r"'batch'.*line 3.*\[batch"),
+        ("[batch\n", "line 1"),
+        ("a = ", "Invalid value"),
+    ],
+)
+def test_what_is_not_toml_is_told_with_its_line(
+    deployment_file: Callable[[str], Path], text: str, told: str
+) -> None:
+    path = deployment_file(text)
+
+    with pytest.raises(DeploymentError, match=told) as caught:
+        parse(path)
+
+    assert caught.value.source == str(path)
+
+
+def test_a_syntax_error_shows_no_value(deployment_file: Callable[[str], Path]) -> None:
+    path = deployment_file('api_key = "hunter2"\napi_key = "hunter2"\n')
+
+    with pytest.raises(DeploymentError, match="api_key") as caught:
+        parse(path)
+
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_or_not_text_is_told(tmp_path: Path) -> None:
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
+
+    for name, told in (
+        ("absent.toml", "No such file"),
+        ("binary.toml", "UTF-8"),
+        ("", "directory"),
+    ):
+        with pytest.raises(DeploymentError, match=told):
+            parse(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "public"),
+    [
+        ("smollm2", "smollm2"),
+        ("hf:org/model", "org/model"),
+        ("/models/Some-7B", "Some-7B"),
+        ("./tiny.gguf", "tiny.gguf"),
+    ],
+)
+def test_clients_see_a_name_and_no_path(name: str, public: str) -> None:
+    assert Model(name=name).public_name == public
+    assert Model(name=name, served_name="mine").public_name == "mine"
+
+
+def test_host_and_port_of_the_command_line_go_before_the_files() -> None:
+    deployment, _ = understand({"transport": {"http": {"port": 1, "max_body": 5}}})
+
+    options = deployment.listening_at(None, 9).transport["http"].options
+
+    assert options == {"port": 9, "max_body": 5}
+    assert deployment.listening_at(None, None) is deployment
+
+
+def test_a_port_without_an_http_transport_is_a_mistake() -> None:
+    deployment, _ = understand({"transport": {}})
+
+    with pytest.raises(ValueError, match=r"--port: there is no \[transport.http\]"):
+        deployment.listening_at(None, 1)
