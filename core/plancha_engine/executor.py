@@ -1,0 +1,113 @@
+"""The executor that runs real models: plans in, sampled tokens out."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+import torch
+
+from plancha.contracts import Geometry, LoadError, Site
+from plancha.messages import Plan, StepDone
+from plancha.options import Size, at_least, structure
+from plancha_engine.backend import Backend
+from plancha_engine.checkpoint import open_checkpoint
+from plancha_engine.config import ModelConfig
+from plancha_engine.kernels.compiling import compile_kernels
+from plancha_engine.kv_pool import blocks_in
+from plancha_engine.model import Decoder
+from plancha_engine.runner import Runner
+from plancha_engine.torch_backend import TorchBackend
+from plancha_engine.weights import prepare_weights
+
+DEFAULT_KV_MEMORY = Size(2**30)
+
+
+@attrs.frozen(kw_only=True)
+class TorchOptions:
+    """The `[executor]` table."""
+
+    device: Literal["auto", "cpu"] = "auto"
+    dtype: Literal["auto", "float32"] = "auto"
+    attention: Literal["numba", "torch"] = "numba"
+    threads: int = attrs.field(default=0, validator=at_least(0))  # 0: the cores it may use
+    kv_memory: Size = DEFAULT_KV_MEMORY
+    context_length: int | None = attrs.field(  # None: the model's own
+        default=None, validator=attrs.validators.optional(at_least(1))
+    )
+
+
+def torch_executor(options: Mapping[str, Any], site: Site) -> "TorchExecutor":
+    """The entry point. Raises `OptionsError`; nothing is loaded yet."""
+    return TorchExecutor(structure(options, TorchOptions, "executor"), site)
+
+
+class TorchExecutor:
+    """An `Executor` for one model on the CPU."""
+
+    def __init__(self, options: TorchOptions, site: Site) -> None:
+        self._options = options
+        self._site = site
+        self._runner: Runner | None = None
+
+    def load(self, progress: Callable[[str], None]) -> Geometry:
+        """See `Executor.load`."""
+        use_threads(self._options.threads)
+        checkpoint = open_checkpoint(Path(self._site.model))
+        for note in checkpoint.notes:
+            progress(note)
+        progress("preparing kernels (compiled once, then cached)")
+        compile_kernels()
+        progress(f"loading weights of {checkpoint.path.name}")
+        parameters = checkpoint.tensors(torch.float32)
+        self._runner = make_runner(checkpoint.config, parameters, self._options, self._site)
+        return self._runner.geometry
+
+    def step(self, plan: Plan) -> StepDone:
+        """See `Executor.step`. The timings add up to `seconds`."""
+        return self._loaded().step(plan)
+
+    def reset(self) -> None:
+        """See `Executor.reset`."""
+        self._loaded().reset()
+
+    def close(self) -> None:
+        """Drop weights and pool."""
+        self._runner = None
+
+    def _loaded(self) -> Runner:
+        if self._runner is None:
+            raise RuntimeError("the executor has not loaded a model")
+        return self._runner
+
+
+def make_runner(
+    config: ModelConfig,
+    parameters: Iterable[tuple[str, torch.Tensor]],
+    options: TorchOptions,
+    site: Site,
+) -> Runner:
+    """A runner of these parameters, given in the model's order. Raises `LoadError`."""
+    geometry = Geometry(
+        blocks=blocks_in(options.kv_memory, config, site.block_size, torch.float32),
+        context_length=min(config.context_length, options.context_length or config.context_length),
+        vocabulary=min(config.vocabulary, site.vocabulary),
+        stop_ids=tuple(token for token in config.stop_ids if token < site.vocabulary),
+    )
+    backend: Backend[Any, Any] = TorchBackend(
+        config, geometry.blocks, site.block_size, geometry.context_length
+    )
+    weights = prepare_weights(parameters, config, backend, geometry.vocabulary)
+    return Runner(Decoder(weights, backend), site, geometry)
+
+
+def use_threads(threads: int) -> None:
+    """Compute with so many threads from this thread on; 0: all cores this process may use.
+
+    Raises `LoadError` for more than that.
+    """
+    cores = len(os.sched_getaffinity(0))
+    if threads > cores:
+        raise LoadError(f"threads is {threads}, but this process may use {cores} cores")
+    torch.set_num_threads(threads or cores)
