@@ -127,10 +127,10 @@ class _Keys:
 
 
 def _architecture(keys: _Keys) -> Architecture:
-    names = keys.values.get("architectures")
-    if not isinstance(names, list) or len(names) != 1 or names[0] not in ARCHITECTURES:
-        raise keys.error("architectures", f"one of: {', '.join(ARCHITECTURES)}")
-    return ARCHITECTURES[names[0]]
+    match keys.values.get("architectures"):
+        case [str(name)] if name in ARCHITECTURES:
+            return ARCHITECTURES[name]
+    raise keys.error("architectures", f"one of: {', '.join(ARCHITECTURES)}")
 
 
 def _rope(keys: _Keys) -> tuple[float, RopeScaling | None]:
@@ -139,6 +139,9 @@ def _rope(keys: _Keys) -> tuple[float, RopeScaling | None]:
     table = keys.table("rope_parameters") or keys.table("rope_scaling")
     if table is None:
         return theta, None
+    for name, value in table.values.items():
+        if isinstance(value, dict):
+            raise table.error(name, "one value for all layers: nothing else is supported")
     theta = table.number("rope_theta", theta)
     if table.values.get("partial_rotary_factor") not in (1, None):
         raise table.error("partial_rotary_factor", "1: nothing else is supported")
@@ -180,7 +183,7 @@ def _stop_ids(folder: Path, keys: _Keys) -> tuple[int, ...]:
         match source.values.get("eos_token_id"):
             case None:
                 continue
-            case int(token):
+            case int(token) if type(token) is int:
                 return (token,)
             case list(tokens) if all(type(token) is int for token in tokens):
                 return tuple(dict.fromkeys(tokens))
