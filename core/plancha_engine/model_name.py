@@ -1,6 +1,7 @@
 """From what an operator calls a model to the file or folder it is in."""
 
 import difflib
+import os
 from pathlib import Path
 
 from plancha.contracts import LoadError
@@ -30,10 +31,10 @@ def _locate(name: str, report: Report, *, thoroughly: bool) -> Path:
         hub_name = hub.HubName.parse(name)
         found = None if thoroughly else hub.fetched(hub_name)
         return found or hub.fetch(hub_name, report)
-    path = Path(name).expanduser()
-    if not path.exists():
+    path = os.path.expanduser(name)
+    if not os.path.exists(path):
         raise LoadError(_unknown(name))
-    return path.absolute()
+    return Path(path).absolute()
 
 
 def _unknown(name: str) -> str:
