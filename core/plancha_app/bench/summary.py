@@ -15,7 +15,7 @@ def summarise(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """Figures of a run, ready for JSON. Times in seconds; failed requests only count as errors."""
     good = [outcome for outcome in outcomes if outcome.error is None]
     first = min(outcome.sent_s for outcome in outcomes)
-    duration_s = max(outcome.ended_s for outcome in outcomes) - first
+    duration_s = max(1e-9, *(outcome.ended_s - first for outcome in outcomes))
     prompt_tokens = sum(outcome.prompt_tokens for outcome in good)
     output_tokens = sum(outcome.output_tokens for outcome in good)
     return {
