@@ -265,7 +265,7 @@ def _right(field: "attrs.Attribute[Any]") -> str:
 
 
 def _checks(field: "attrs.Attribute[Any]") -> list[Check]:
-    validator = field.validator
+    validator = getattr(field.validator, "validator", field.validator)  # attrs' `optional`
     parts = getattr(validator, "_validators", (validator,))  # attrs' own `and_`
     return [part for part in parts if isinstance(part, Check)]
 
