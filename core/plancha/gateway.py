@@ -84,6 +84,12 @@ class Gateway:
         for generation in self._running.values():
             generation.fail(failure)
 
+    def fail_queued(self, failure: Failure) -> None:
+        """End every request that still waits for its first step with `failure`."""
+        for generation in self._running.values():
+            if generation.record.state == "queued":
+                generation.fail(failure)
+
     def record(self, request_id: str, tenant: str) -> Record:
         """What is known of a request. Another tenant's is as unknown as one that never was."""
         record = self._records.get(request_id)
@@ -228,8 +234,8 @@ class Gateway:
         self._controls_waiting.set()
 
     def _forget(self, generation: Generation) -> None:
-        del self._records[generation.record.id]
-        del self._running[generation.record.id]
+        self._records.pop(generation.record.id, None)
+        self._running.pop(generation.record.id, None)
         for stream in generation.streams:
             self._streams.pop(stream.number, None)
 
@@ -250,7 +256,7 @@ class Gateway:
                 generation, stream = streams.pop(finished.stream)
                 stream.finished = finished
                 if generation.close_record():
-                    del self._running[generation.record.id]
+                    self._running.pop(generation.record.id, None)
                 woken.add(generation)
         for generation in woken:
             generation.wake()
