@@ -56,4 +56,7 @@ def _part(name: str, value: object) -> str:
     part = table(name, value)
     if part.get("type") != "text":
         raise wrong(f"{name}.type", part.get("type"), '"text": there are no other parts yet')
-    return str(read(part, {"type": string, "text": string}, {}, f"{name}.").get("text", ""))
+    found = read(part, {"type": string, "text": string}, {}, f"{name}.")
+    if "text" not in found:
+        raise invalid(f"{name}.text", f"{name} has no text.")
+    return str(found["text"])

@@ -16,6 +16,7 @@ Check = Callable[[str, object], Any]
 LABEL = re.compile(r"[!-~]{1,128}")
 TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,17}")
 MAX_STOPS = 16
+MAX_STOP_TOKEN_IDS = 128
 SHOWN_CHARACTERS = 60
 
 
@@ -117,6 +118,14 @@ def token_ids(name: str, value: object) -> tuple[int, ...]:
         index = next(i for i, each in enumerate(values) if type(each) is not int)
         raise wrong(f"{name}[{index}]", values[index], "a token id, which is a whole number")
     return tuple(values)  # type: ignore[arg-type]
+
+
+def stop_token_ids(name: str, value: object) -> tuple[int, ...]:
+    """Token ids that end an answer; every step compares with each of them."""
+    found = token_ids(name, value)
+    if len(found) > MAX_STOP_TOKEN_IDS:
+        raise wrong(name, value, f"a list of up to {MAX_STOP_TOKEN_IDS} token ids")
+    return found
 
 
 def stops(name: str, value: object) -> tuple[str, ...]:

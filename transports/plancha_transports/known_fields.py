@@ -8,9 +8,9 @@ from plancha_transports.fields import (
     label,
     logit_bias,
     number,
+    stop_token_ids,
     stops,
     string,
-    token_ids,
     whole_number,
 )
 
@@ -24,7 +24,7 @@ SAMPLING: Mapping[str, Check] = {
     "frequency_penalty": number,
     "presence_penalty": number,
     "logit_bias": logit_bias,
-    "stop_token_ids": token_ids,
+    "stop_token_ids": stop_token_ids,
     "min_tokens": whole_number,
     "ignore_eos": boolean,
 }
