@@ -252,7 +252,7 @@ async def test_a_detokeniser_that_raises_fails_its_own_request_alone() -> None:
             return Broken() if stop else text.stream(stop=stop, **options)
 
     tokens = [*b"abc", EOS]
-    async with embedded(script(*tokens), Text()) as kernel:  # type: ignore[arg-type]
+    async with embedded(script(*tokens), Text()) as kernel:
         with pytest.raises(RequestFailed) as failed:
             await collect(kernel.gateway, call(stop=("never",)))
         assert failed.value.failure.code == "engine_error"
