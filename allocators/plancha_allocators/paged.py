@@ -1,64 +1,138 @@
-"""KV blocks handed out one by one, as tokens need them (Kwon et al., PagedAttention, SOSP 2023)."""
+"""KV blocks handed out one by one, as tokens need them (Kwon et al., PagedAttention, SOSP 2023).
+
+Full blocks are kept findable by content after their holder is gone, until their memory is needed:
+the prefix cache.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
+import numpy as np
 
-from plancha.contracts import KvStats, Site
+from plancha.contracts import Eviction, KvStats, Site
+from plancha.messages import Int32s, Moves
 from plancha.options import structure
 from plancha.sequence import Sequence
+from plancha_allocators.blocks import Blocks
+from plancha_allocators.prefix_hashes import extend
 
 
 @attrs.frozen
 class PagedOptions:
-    """`paged` has no options of its own."""
+    """The `[allocator]` table of `paged`."""
+
+    prefix_cache: bool = True
 
 
 def paged(options: Mapping[str, Any], site: Site) -> "Paged":
-    """The entry point. Raises `OptionsError` for any option."""
-    structure(options, PagedOptions, "allocator")
-    return Paged(site.loaded().blocks, site.block_size)
+    """The entry point. Raises `OptionsError`."""
+    mine = structure(options, PagedOptions, "allocator")
+    return Paged(site.loaded().blocks, site.block_size, prefix_cache=mine.prefix_cache)
 
 
 class Paged:
-    """A free list. Nothing is shared, so a block has one holder or none."""
+    """A free list, reference counts and a prefix cache; an evicted sequence is recomputed."""
 
-    def __init__(self, blocks: int, block_size: int) -> None:
+    def __init__(self, blocks: int, block_size: int, *, prefix_cache: bool = True) -> None:
         self._block_size = block_size
-        self._free = list(range(blocks))[::-1]
-        self._held = bytearray(blocks)
+        self._blocks = Blocks(blocks)
+        self._prefix_cache = prefix_cache
+        self._copies: list[tuple[int, int]] = []
 
     def need(self, tokens: int, sequence: Sequence | None = None) -> int:
         """Blocks still missing until `sequence` (None: a new one) holds `tokens` in all."""
         held = 0 if sequence is None else len(sequence.blocks)
         return max(0, -(-tokens // self._block_size) - held)
 
+    def reuse(self, sequence: Sequence) -> int:
+        """Leading tokens whose blocks are cached, now shared by it; never all of its tokens."""
+        if not self._prefix_cache:
+            return 0
+        full = (sequence.length - 1) // self._block_size
+        for content in extend(sequence, sequence.token_ids, full, self._block_size):
+            block = self._blocks.find(content)
+            if block is None:
+                break
+            self._blocks.share(block)
+            sequence.blocks.append(block)
+        return len(sequence.blocks) * self._block_size
+
     def grow(self, sequence: Sequence, tokens: int) -> bool:
         """Extend its table to hold `tokens` in all; False, nothing changed, if blocks are short."""
         need = self.need(tokens, sequence)
-        if need > len(self._free):
+        if need > self._blocks.free + self._blocks.cached:
             return False
         for _ in range(need):
-            block = self._free.pop()
-            self._held[block] = 1
-            sequence.blocks.append(block)
+            sequence.blocks.append(self._blocks.take())
+        return True
+
+    def commit(self, sequence: Sequence, computed: int) -> None:
+        """Its first `computed` tokens are in the pool: full blocks can be found by others now."""
+        if not self._prefix_cache:
+            return
+        full = computed // self._block_size
+        for block, content in zip(
+            sequence.blocks,
+            extend(sequence, sequence.token_ids, full, self._block_size),
+            strict=False,
+        ):
+            self._blocks.name(block, content)
+
+    def fork(self, parent: Sequence, child: Sequence) -> bool:
+        """Share the blocks before the one that holds the prompt's last token, copy that one."""
+        shared = (child.prompt_tokens - 1) // self._block_size
+        if self._blocks.free + self._blocks.cached == 0:
+            return False
+        own = self._blocks.take()
+        for block in parent.blocks[:shared]:
+            self._blocks.share(block)
+            child.blocks.append(block)
+        child.blocks.append(own)
+        self._copies.append((parent.blocks[shared], own))
         return True
 
     def freeable(self, sequences: Iterable[Sequence]) -> int:
-        """Blocks that would come free if all of these were released together."""
-        return sum(len(sequence.blocks) for sequence in sequences)
+        """Blocks that would come free if all of these were evicted together."""
+        return self._blocks.last_holders(sequence.blocks for sequence in sequences)
+
+    def evict(self, sequence: Sequence, *, computed: int, swap: bool) -> Eviction:
+        """Take all its blocks; there is nowhere to keep what they hold."""
+        self.release(sequence)
+        return Eviction.RECOMPUTE
+
+    def restore(self, sequence: Sequence) -> bool:
+        """Nothing is ever swapped out."""
+        return False
 
     def release(self, sequence: Sequence) -> None:
-        """Give back all its blocks. Raises `RuntimeError` for a block that nobody holds."""
+        """Give back all its blocks. Raises `RuntimeError` for a block that nobody holds.
+
+        The last goes first, so that a cached prompt loses its end before its beginning.
+        """
         for block in reversed(sequence.blocks):
-            if not self._held[block]:
-                raise RuntimeError(f"block {block} of stream {sequence.stream} is already free")
-            self._held[block] = 0
-            self._free.append(block)
+            self._blocks.drop(block)
         sequence.blocks.clear()
+
+    def forget(self) -> None:
+        """The pool was made anew: nothing cached is there any more."""
+        self._blocks.forget()
+        self._copies.clear()
+
+    def take_moves(self) -> Moves:
+        """The forks' copies."""
+        copied_from, copied_to = columns(self._copies)
+        self._copies.clear()
+        none = np.empty(0, np.int32)
+        return Moves(none, none, copied_from, copied_to, none, none)
 
     def stats(self) -> KvStats:
         """Counters, O(1)."""
-        total, free = len(self._held), len(self._free)
-        return KvStats(total=total, free=free, used=total - free)
+        blocks = self._blocks
+        return KvStats(blocks.total, blocks.free, blocks.used, blocks.cached)
+
+
+def columns(pairs: list[tuple[int, int]]) -> tuple[Int32s, Int32s]:
+    """Pairs as two int32 columns."""
+    array = np.array(pairs, np.int32).reshape(-1, 2)
+    return array[:, 0], array[:, 1]

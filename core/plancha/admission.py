@@ -21,6 +21,8 @@ from plancha.messages import (
 from plancha.sequence import Sequence
 
 SEED_BITS = 64
+STRIDE = 0x9E3779B97F4A7C15
+"""Between the seeds of one prompt's outputs; the first has the seed that was asked for."""
 
 
 @attrs.define(kw_only=True)
@@ -33,14 +35,14 @@ class Admission:
     _arrivals: "count[int]" = attrs.field(factory=count, init=False)
 
     def admit(self, submit: Submit, now: float) -> tuple[Sequence, ...] | Failure:
-        """One sequence per prompt, or why there is none."""
+        """A prompt's sequences in the order of the streams, or why there are none."""
         request = submit.request
-        waiting = self.waiting()
-        if waiting + len(request.prompts) > self.site.max_waiting:
+        waiting, added = self.waiting(), len(submit.streams)
+        if waiting + added > self.site.max_waiting:
             return Failure(
                 "busy",
-                f"{waiting} sequences are waiting and this request would add "
-                f"{len(request.prompts)}; the queue holds {self.site.max_waiting}.",
+                f"{waiting} sequences are waiting and this request would add {added}; "
+                f"the queue holds {self.site.max_waiting}.",
                 None,
                 "queue_full",
             )
@@ -48,27 +50,36 @@ class Admission:
             failure = self._never_fits(prompt, request)
             if failure is not None:
                 return failure
-        return tuple(
-            self._sequence(request, stream, prompt, now)
-            for stream, prompt in zip(submit.streams, request.prompts, strict=True)
-        )
+        sequences: list[Sequence] = []
+        for index, prompt in enumerate(request.prompts):
+            first = self._sequence(submit, index, 0, prompt, now)
+            sequences.append(first)
+            for choice in range(1, request.n):
+                child = self._sequence(submit, index, choice, prompt, now)
+                child.parent = first
+                sequences.append(child)
+        return tuple(sequences)
 
     def _sequence(
-        self, request: InferenceRequest, stream: int, prompt: Int32s, now: float
+        self, submit: Submit, index: int, choice: int, prompt: Int32s, now: float
     ) -> Sequence:
+        request = submit.request
         sampling = request.sampling
         eos = () if sampling.ignore_eos else self.site.loaded().stop_ids
-        seed = randbits(SEED_BITS) if sampling.seed is None else sampling.seed
+        seed = randbits(SEED_BITS) if sampling.seed is None else sampling.seed + choice * STRIDE
         return Sequence(
             request=request,
-            stream=stream,
+            stream=submit.streams[index * request.n + choice],
             arrival=next(self._arrivals),
             arrived_s=now,
             prompt_tokens=int(prompt.size),
             token_ids=prompt,
+            length=int(prompt.size),
             max_length=self._max_length(int(prompt.size), request),
             stop_ids=tuple(dict.fromkeys((*eos, *sampling.stop_token_ids))),
             seed=seed % 2**SEED_BITS,
+            tier=self.site.tenant(request.tenant).tier,
+            public_tokens=request.public_tokens[index] if request.public_tokens else 0,
         )
 
     def _max_length(self, prompt: int, request: InferenceRequest) -> int:

@@ -6,6 +6,7 @@ from plancha.messages import Bools, Int32s, Int64s
 from plancha.sequence import Sequence
 
 NO_TOKEN = -1
+TIER_SHIFT = 48  # more joins than a server sees
 
 
 class Batch:
@@ -24,7 +25,7 @@ class Batch:
 
         self.active: Bools = np.zeros(max_sequences, np.bool_)
         self.stream: Int64s = np.zeros(max_sequences, np.int64)
-        self.arrival: Int64s = np.zeros(max_sequences, np.int64)
+        self.order: Int64s = np.zeros(max_sequences, np.int64)  # by tier, then by when it joined
         self.tenant = column()
         self.prompt = column()
         self.length = column()  # known tokens
@@ -35,6 +36,7 @@ class Batch:
         self.stop_ids: Int32s = np.full((max_sequences, 1), NO_TOKEN, np.int32)
         self.token_ids: Int32s = np.zeros((max_sequences, context_length), np.int32)
         self._tenants: dict[str, int] = {}
+        self._joined = 0
         self._free = list(range(max_sequences))[::-1]
 
     @property
@@ -47,23 +49,28 @@ class Batch:
         return [sequence for sequence in self.sequences if sequence is not None]
 
     def join(self, sequence: Sequence, capacity: int) -> int:
-        """Give `sequence` a slot and fill its columns from it. Raises `IndexError` when full."""
+        """Give `sequence` a slot and fill its columns from it. Raises `IndexError` when full.
+
+        From here to `leave` its `token_ids` is its row here.
+        """
         slot = self._free.pop()
         sequence.slot = slot
         self.sequences[slot] = sequence
         self.active[slot] = True
         self.stream[slot] = sequence.stream
-        self.arrival[slot] = sequence.arrival
+        self.order[slot] = (sequence.tier << TIER_SHIFT) + self._joined
+        self._joined += 1
         self.tenant[slot] = self._tenants.setdefault(sequence.tenant, len(self._tenants))
         self.prompt[slot] = sequence.prompt_tokens
-        self.length[slot] = sequence.tokens
-        self.computed[slot] = 0
+        self.length[slot] = sequence.length
+        self.computed[slot] = sequence.computed
         self.capacity[slot] = capacity
         self.max_length[slot] = sequence.max_length
         sampling = sequence.request.sampling
         self.stops_from[slot] = sequence.prompt_tokens + sampling.min_tokens + 1
         self._set_stop_ids(slot, sequence.stop_ids)
-        self.token_ids[slot, : sequence.tokens] = sequence.token_ids
+        self.token_ids[slot, : sequence.length] = sequence.token_ids[: sequence.length]
+        sequence.token_ids = self.token_ids[slot]
         return slot
 
     def leave(self, sequence: Sequence) -> int:
@@ -71,9 +78,11 @@ class Batch:
         slot = sequence.slot
         if slot is None:
             raise KeyError(f"stream {sequence.stream} is not in the batch")
-        sequence.token_ids = self.token_ids[slot, : self.length[slot]].copy()
-        computed = min(int(self.computed[slot]), sequence.prompt_tokens)
-        sequence.prefilled = max(sequence.prefilled, computed)
+        sequence.length = int(self.length[slot])
+        sequence.token_ids = self.token_ids[slot, : sequence.length].copy()
+        sequence.computed = int(self.computed[slot])
+        prefilled = min(sequence.computed, sequence.prompt_tokens)
+        sequence.prefilled = max(sequence.prefilled, prefilled)
         sequence.slot = None
         self.sequences[slot] = None
         self.active[slot] = False
@@ -84,6 +93,11 @@ class Batch:
         """Token `tokens[i]` is the next of slot `slots[i]`; no slot twice."""
         self.token_ids[slots, self.length[slots]] = tokens
         self.length[slots] += 1
+
+    def running_of(self, tenant: str) -> int:
+        """How many of that tenant are in the batch."""
+        number = self._tenants.get(tenant)
+        return 0 if number is None else int((self.active & (self.tenant == number)).sum())
 
     def output_by_tenant(self, slots: Int32s) -> dict[str, int]:
         """How many of `slots` belong to each tenant."""

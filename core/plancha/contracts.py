@@ -7,18 +7,32 @@ An entry point (`plancha.schedulers`, `.allocators`, `.executors`, `.transports`
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as Seq
+from enum import Enum
 from typing import Any, Protocol
 
 import attrs
 
-from plancha.messages import Int32s, Plan, StepDone
+from plancha.messages import Int32s, Moves, Plan, StepDone
 from plancha.sequence import Sequence
 
-CONTRACT = 0
-"""Version of this file's promises. 0: may still change without notice."""
+CONTRACT = 1
+"""Version of this file's promises; a plugin written for another is refused by name."""
 
 Clock = Callable[[], float]
 """Seconds on a monotonic clock."""
+
+
+@attrs.frozen(kw_only=True)
+class Tenant:
+    """One of those who share the machine."""
+
+    weight: float = 1.0  # of its share beside others of its tier
+    tier: int = 0  # lower goes first
+    max_running: int | None = None  # sequences in the batch at once
+
+
+ANYBODY = Tenant()
+"""What a tenant is that the deployment does not name."""
 
 
 @attrs.frozen(kw_only=True)
@@ -31,6 +45,8 @@ class Site:
     block_size: int  # tokens a KV block holds
     model: str  # path of the checkpoint
     vocabulary: int  # ids the tokenizer has; no other may be sampled
+    tenants: Mapping[str, Tenant] = attrs.field(factory=dict)
+    inter_token_target_s: float = 0.0  # a step with decodes should take no longer; 0: no target
     geometry: "Geometry | None" = None  # known once the executor has loaded
 
     def loaded(self) -> "Geometry":
@@ -38,6 +54,10 @@ class Site:
         if self.geometry is None:
             raise RuntimeError("the executor has not loaded the model yet")
         return self.geometry
+
+    def tenant(self, name: str) -> Tenant:
+        """The tenant of that name, or `ANYBODY`."""
+        return self.tenants.get(name, ANYBODY)
 
 
 @attrs.frozen(kw_only=True)
@@ -48,6 +68,8 @@ class Geometry:
     context_length: int  # most tokens of one sequence, prompt and output together
     vocabulary: int  # ids the model can sample
     stop_ids: tuple[int, ...]  # end-of-sequence ids by the model's own word
+    host_blocks: int = 0  # blocks that can be swapped out to
+    block_copy_s: float = 0.0  # measured: one block, device to host or back
 
 
 class Scheduler(Protocol):
@@ -65,7 +87,11 @@ class Scheduler(Protocol):
         ...
 
     def joined(self, sequence: Sequence, cached: int) -> None:
-        """It entered the batch and waits no more; `cached` of its tokens need no computing."""
+        """It enters the batch and waits no more.
+
+        The first time, when `sequence.joined_once` is still false, is when to charge its prompt, of
+        which `cached` tokens need no computing.
+        """
         ...
 
     def victims(self, running: Seq[Sequence], for_: Sequence) -> Iterator[Sequence]:
@@ -83,36 +109,92 @@ class Scheduler(Protocol):
 
 @attrs.frozen
 class KvStats:
-    """Blocks of the pool; `waste` is the share of reserved token slots whose token is not known."""
+    """Blocks of the pool: free + used + cached = total.
+
+    `used` have a holder, counted once however many share it; `cached` have none and are given away
+    when the free ones run out.
+    """
 
     total: int
     free: int
     used: int
+    cached: int = 0
+    host_total: int = 0
+    host_free: int = 0
+
+    @property
+    def available(self) -> int:
+        """Blocks that can be handed out now."""
+        return self.free + self.cached
+
+
+class Eviction(Enum):
+    """What became of an evicted sequence's K and V."""
+
+    SWAPPED = "swapped"  # copied to host blocks by the moves of the coming plan
+    RECOMPUTE = "recompute"  # given up
 
 
 class Allocator(Protocol):
     """Bookkeeping of KV blocks: which sequence holds which. Never touches the device.
 
-    Keeps `Sequence.blocks` as the block table. Called only from the scheduling task.
+    Keeps `Sequence.blocks` as the block table. No sequence ever writes a block that another holds;
+    a swapped-out sequence holds no device block. Called only from the scheduling task.
     """
 
     def need(self, tokens: int, sequence: Sequence | None = None) -> int:
-        """Blocks still missing until `sequence` (None: a new one) holds `tokens` in all."""
+        """Blocks still missing until `sequence` (None: a new one) holds `tokens` in all.
+
+        More than `stats().total` for a new one means that it can never fit.
+        """
+        ...
+
+    def reuse(self, sequence: Sequence) -> int:
+        """Leading tokens whose blocks are cached, now shared by it; never all of its tokens.
+
+        For a sequence without blocks. 0 when nothing is found, or nothing is ever shared.
+        """
         ...
 
     def grow(self, sequence: Sequence, tokens: int) -> bool:
         """Extend its table to hold `tokens` in all. All or nothing; False: not enough free."""
         ...
 
+    def commit(self, sequence: Sequence, computed: int) -> None:
+        """Its first `computed` tokens are in the pool: full blocks can be found by others now."""
+        ...
+
+    def fork(self, parent: Sequence, child: Sequence) -> bool:
+        """Give `child` the parent's blocks of the prompt: shared before the one that holds the
+        prompt's last token, that one as a copy of its own. False: it must join on its own.
+        """
+        ...
+
     def freeable(self, sequences: Iterable[Sequence]) -> int:
-        """Blocks that would come free if all of these were released together."""
+        """Blocks that would come free if all of these were evicted together."""
+        ...
+
+    def evict(self, sequence: Sequence, *, computed: int, swap: bool) -> Eviction:
+        """Take all its blocks. With `swap` what is `computed` is kept on the host, if it has room."""
+        ...
+
+    def restore(self, sequence: Sequence) -> bool:
+        """Bring a swapped-out sequence's blocks back. False: no room now, nothing changed."""
         ...
 
     def release(self, sequence: Sequence) -> None:
-        """Give back all its blocks and clear its table. Nothing to do when it holds none.
+        """Give back all its blocks, host ones too. Nothing to do when it holds none.
 
         Raises `RuntimeError` when a block it names is not in use: the table was tampered with.
         """
+        ...
+
+    def forget(self) -> None:
+        """The pool was made anew: nothing cached is there any more. Host copies stay valid."""
+        ...
+
+    def take_moves(self) -> Moves:
+        """The copies that the plan being made needs, once."""
         ...
 
     def stats(self) -> KvStats:

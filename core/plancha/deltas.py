@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from plancha.messages import Bools, Int32s, Join, Plan
+from plancha.messages import Bools, Int32s, Join, Moves, Plan
 from plancha.sequence import Sequence
 
 
@@ -10,6 +10,10 @@ class Deltas:
     """Slots left, sequences joined, blocks grown: all an executor needs to follow the batch."""
 
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything gathered."""
         self._left: list[int] = []
         self._joins: list[Join] = []
         self._grown: list[tuple[int, int, int]] = []
@@ -24,11 +28,13 @@ class Deltas:
             Join(
                 slot=slot,
                 stream=sequence.stream,
-                token_ids=sequence.token_ids,
+                token_ids=sequence.token_ids[: sequence.length].copy(),
                 prompt_tokens=sequence.prompt_tokens,
                 stop_ids=sequence.stop_ids,
                 seed=sequence.seed,
                 sampling=sequence.request.sampling,
+                logprobs=sequence.request.logprobs,
+                prompt_logprobs=sequence.request.prompt_logprobs,
             )
         )
         self.grew(slot, 0, sequence.blocks)
@@ -38,12 +44,19 @@ class Deltas:
         self._grown.extend((slot, index + i, block) for i, block in enumerate(blocks))
 
     def plan(
-        self, number: int, slots: Int32s, starts: Int32s, counts: Int32s, samples: Bools
+        self,
+        number: int,
+        moves: Moves,
+        slots: Int32s,
+        starts: Int32s,
+        counts: Int32s,
+        samples: Bools,
     ) -> Plan:
-        """The plan of these rows on top of what was gathered."""
+        """The plan of these rows on top of what was gathered, which is forgotten."""
         grown = np.array(self._grown, np.int32).reshape(-1, 3)
-        return Plan(
+        plan = Plan(
             number=number,
+            moves=moves,
             left=np.array(self._left, np.int32),
             joins=tuple(self._joins),
             grown_slots=grown[:, 0],
@@ -54,3 +67,5 @@ class Deltas:
             counts=counts,
             samples=samples,
         )
+        self.clear()
+        return plan

@@ -20,13 +20,19 @@ from plancha.sampling import Sampling
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Float32s = npt.NDArray[np.float32]
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class InferenceRequest:
-    """What was asked, in token ids. One sequence, and so one stream, per prompt.
+    """What was asked, in token ids. `n` sequences, and so `n` streams, per prompt.
+
+    `namespace` is whose cached blocks it may share; the first `public_tokens[i]` tokens of prompt i
+    are a prefix the operator declared public (empty: none are). `logprobs` is how many
+    alternatives each output token is reported with, None for no report; `prompt_logprobs` reports
+    the prompt's tokens too.
 
     `prompts` are non-empty int32 arrays of ids the vocabulary knows. `max_tokens` None means as
     many as context and pool hold; with `clamp` it is no more than that either, else it must fit.
@@ -37,13 +43,18 @@ class InferenceRequest:
     prompts: tuple[Int32s, ...]
     sampling: Sampling
     max_tokens: int | None
+    n: int = 1
+    namespace: bytes = b""
+    public_tokens: tuple[int, ...] = ()
+    logprobs: int | None = None
+    prompt_logprobs: bool = False
     clamp: bool = False
     max_tokens_param: str = "max_tokens"  # the field the caller wrote it in, for errors
 
 
 @attrs.frozen(eq=False)
 class Submit:
-    """A request for the worker; `streams[i]` is the gateway's number for the output of prompt i."""
+    """A request for the worker; `streams[i * n + j]` numbers output j of prompt i."""
 
     request: InferenceRequest
     streams: tuple[int, ...]
@@ -89,15 +100,18 @@ class Rejected:
 class Finished:
     """One stream ended. Exactly one per stream of an accepted request.
 
-    `prompt_tokens` counts what was prefilled (replays after a preemption excluded), `output_tokens`
-    what was sampled and kept, the ending eos or stop id included. `hidden` is true when the last
-    token is such an id and has no text to show. `failure` is set when `reason` is "error".
+    `prompt_tokens` counts what was prefilled (replays after a preemption excluded), `cached_tokens`
+    those of them that the prefix cache had; both are 0 for a prompt's outputs after the first,
+    since a prompt is counted once. `output_tokens` are those sampled and kept, the ending eos or
+    stop id included. `hidden` is true when the last token is such an id and has no text to show.
+    `failure` is set when `reason` is "error".
     """
 
     stream: int
     reason: FinishReason
     prompt_tokens: int
     output_tokens: int
+    cached_tokens: int = 0
     hidden: bool = False
     failure: Failure | None = None
 
@@ -107,9 +121,38 @@ class Load:
     """How full the worker is after a step."""
 
     total_blocks: int
-    free_blocks: int
+    free_blocks: int  # cached ones not counted
     running: int
     waiting: int
+    cached_blocks: int = 0
+    waste: float = 0.0  # share of the reserved token slots whose token is not known yet
+
+
+@attrs.frozen(eq=False)
+class Logprobs:
+    """Log-probabilities of tokens, one row each, by the model's own distribution.
+
+    That is before temperature, penalties and filters, natural logarithm, float32. Row i: `chosen[i]`
+    of the token itself, and the best `top_ids[i]` with their `top[i]`, best first. Rows whose
+    sequence did not ask hold anything.
+    """
+
+    chosen: Float32s  # [rows]
+    top_ids: Int32s  # [rows, most alternatives anyone asked for]
+    top: Float32s  # [rows, the same]
+
+    def rows(self, which: Bools | slice) -> "Logprobs":
+        """Only those rows."""
+        return Logprobs(self.chosen[which], self.top_ids[which], self.top[which])
+
+
+@attrs.frozen(eq=False)
+class PromptLogprobs:
+    """Of a stretch of one prompt: row i is about the token at position `start + i`, from 1 on."""
+
+    stream: int
+    start: int
+    logprobs: Logprobs
 
 
 @attrs.frozen(eq=False)
@@ -117,7 +160,8 @@ class Frame:
     """What one step, or one round of controls, means to a gateway.
 
     `streams` and `tokens` are columns: token `tokens[i]` is the next of stream `streams[i]`; a
-    stream appears at most once. `joined` are the streams whose first prefill was planned.
+    stream appears at most once. `logprobs`, if anybody asked, has a row for each. `joined` are the
+    streams whose first prefill was planned.
     """
 
     streams: Int64s
@@ -125,6 +169,8 @@ class Frame:
     joined: tuple[int, ...]
     finished: tuple[Finished, ...]
     load: Load
+    logprobs: Logprobs | None = None
+    prompt_logprobs: tuple[PromptLogprobs, ...] = ()
 
 
 Downstream = Frame | Rejected
@@ -147,20 +193,40 @@ class Join:
     stop_ids: tuple[int, ...]
     seed: int
     sampling: Sampling
+    logprobs: int | None = None
+    prompt_logprobs: bool = False
+
+
+@attrs.frozen(eq=False)
+class Moves:
+    """Copies of whole KV blocks that go before a step, in this order; int32 columns in pairs.
+
+    Device to host (`out_blocks` to `out_hosts`), device to device, host to device. A block may be
+    read by one kind and written by a later one; within a kind no block is both.
+    """
+
+    out_blocks: Int32s
+    out_hosts: Int32s
+    copied_from: Int32s
+    copied_to: Int32s
+    in_hosts: Int32s
+    in_blocks: Int32s
 
 
 @attrs.frozen(eq=False)
 class Plan:
     """One step, immutable. The executor keeps its own block tables and token ids from the deltas.
 
-    Apply in this order: `left` (slots now empty), `joins`, then the grown blocks: entry `index` of
-    the block table of `slot` is `block` (three int32 columns). Then compute, for every row r, the
+    Apply in this order: `moves`, `left` (slots now empty), `joins`, then the grown blocks: entry
+    `index` of the block table of `slot` is `block` (three int32 columns). Rows of a sequence that
+    joins begin where its computed tokens end. Then compute, for every row r, the
     tokens at positions `starts[r]` to `starts[r] + counts[r] - 1` of slot `slots[r]`; rows with
     `samples[r]` then draw the token at position `starts[r] + counts[r]`, which the executor also
     stores as that slot's next token.
     """
 
     number: int
+    moves: Moves
     left: Int32s
     joins: tuple[Join, ...]
     grown_slots: Int32s
@@ -177,6 +243,9 @@ class StepDone:
     """The tokens a step drew, in columns, and which sequences failed in it.
 
     `failed` are slots whose own part of the step went wrong; they have no token in the columns.
+    `logprobs` has a row for each of `slots` if any of them asked; `prompt_logprobs` are named by
+    slot in the place of `stream`, and cover every prompt position the step computed for those who
+    asked.
     `timings` splits `seconds` by what was done ("products", "attention", "sampling", …).
     """
 
@@ -184,6 +253,8 @@ class StepDone:
     slots: Int32s
     tokens: Int32s
     failed: tuple[int, ...] = ()
+    logprobs: Logprobs | None = None
+    prompt_logprobs: tuple[PromptLogprobs, ...] = ()
     seconds: float = 0.0
     timings: Mapping[str, float] = attrs.field(factory=dict)
 

@@ -8,18 +8,18 @@ count. One step is in flight at a time: `plan`, then `apply` or `fail` with its 
 import numpy as np
 import structlog
 
-from plancha.batch import Batch
+from plancha.batch import TIER_SHIFT, Batch
 from plancha.contracts import Allocator, Scheduler, Site
 from plancha.deltas import Deltas
 from plancha.failure import Failure, engine_error
+from plancha.joining import Joining
 from plancha.messages import Finished, FinishReason, Int32s, Load, Plan, StepDone
 from plancha.report import Report
+from plancha.room import Room
 from plancha.sequence import Sequence
+from plancha.step_cost import StepCost
 
 log = structlog.get_logger()
-
-WATERMARK = 0.01
-"""Share of the pool kept free when a sequence joins beside others, so that they can grow."""
 
 
 class Planner:
@@ -29,29 +29,49 @@ class Planner:
     """
 
     def __init__(self, site: Site, scheduler: Scheduler, allocator: Allocator) -> None:
-        geometry = site.loaded()
         if site.max_batched_tokens < site.max_sequences + site.block_size:
             raise ValueError(
                 f"max_batched_tokens is {site.max_batched_tokens}; it must be at least "
                 f"max_sequences + block_size = {site.max_sequences + site.block_size}"
             )
-        self.batch = Batch(site.max_sequences, geometry.context_length)
+        self.batch = Batch(site.max_sequences, site.loaded().context_length)
         self.report = Report()
+        self.cost = StepCost()
         self.sequences: dict[int, Sequence] = {}  # by stream: everyone accepted and not ended
-        self.preemptions = 0
+        self._site = site
         self._scheduler = scheduler
         self._allocator = allocator
-        self._block_size = site.block_size
-        self._max_batched_tokens = site.max_batched_tokens
-        self._watermark = int(geometry.blocks * WATERMARK)
+        self._deltas = Deltas()
+        self.room = Room(
+            site=site,
+            batch=self.batch,
+            scheduler=scheduler,
+            allocator=allocator,
+            deltas=self._deltas,
+            cost=self.cost,
+        )
+        self._joining = Joining(
+            site=site,
+            batch=self.batch,
+            scheduler=scheduler,
+            allocator=allocator,
+            deltas=self._deltas,
+            report=self.report,
+            room=self.room,
+        )
+        self._held: dict[int, list[Sequence]] = {}  # further outputs, by the first one's stream
         self._steps = 0
         self._in_flight: Plan | None = None
-        self._deltas = Deltas()
 
     @property
     def in_flight(self) -> bool:
         """Whether a plan's outcome is still to come."""
         return self._in_flight is not None
+
+    @property
+    def preemptions(self) -> int:
+        """So far, of both kinds."""
+        return self.room.preemptions.total()
 
     def waiting_sequences(self) -> int:
         """Sequences outside the batch, preempted ones included."""
@@ -59,79 +79,178 @@ class Planner:
 
     def load(self) -> Load:
         """How full the worker is."""
-        stats = self._allocator.stats()
-        running = len(self.batch.sequences) - self.batch.free_slots
-        return Load(stats.total, stats.free, running, self.waiting_sequences())
+        batch, stats = self.batch, self._allocator.stats()
+        unknown = int((batch.capacity - batch.length)[batch.active].sum())
+        reserved = stats.used * self._site.block_size
+        return Load(
+            total_blocks=stats.total,
+            free_blocks=stats.free,
+            running=len(batch.sequences) - batch.free_slots,
+            waiting=self.waiting_sequences(),
+            cached_blocks=stats.cached,
+            waste=unknown / reserved if reserved else 0.0,
+        )
 
     def add(self, sequence: Sequence, now: float) -> None:
-        """Take in an accepted sequence. A scheduler that raises fails this sequence alone."""
-        self.sequences[sequence.stream] = sequence
-        try:
-            self._scheduler.add(sequence, now)
-        except Exception:
-            log.exception("scheduler_add_failed", stream=sequence.stream)
-            self._end(sequence, "error", failure=engine_error())
+        """Take in an accepted sequence. A scheduler that raises fails this sequence alone.
 
-    def cancel(self, stream: int) -> None:
+        A prompt's outputs after the first wait until the prompt is computed, to share its blocks.
+        """
+        self.sequences[sequence.stream] = sequence
+        parent = sequence.parent
+        if parent is not None and parent.stream in self.sequences:
+            self._held.setdefault(parent.stream, []).append(sequence)
+        else:
+            self._line_up(sequence, now)
+
+    def cancel(self, stream: int, now: float) -> None:
         """End a stream wherever it is. Unknown, or already ended: nothing to do."""
         sequence = self.sequences.get(stream)
         if sequence is not None:
-            self._end(sequence, "cancelled")
+            self._end(sequence, "cancelled", now)
 
-    def truncate(self, stream: int, keep: int) -> None:
+    def truncate(self, stream: int, keep: int, now: float) -> None:
         """End a stream at its first `keep` output tokens. Unknown: nothing to do."""
         sequence = self.sequences.get(stream)
         if sequence is not None:
-            self._end(sequence, "stop", keep=keep)
+            self._end(sequence, "stop", now, keep=keep)
 
     def plan(self, now: float) -> Plan | None:
         """The next step, or None when nobody can run. Raises `RuntimeError` with one in flight."""
         if self._in_flight is not None:
             raise RuntimeError("the step in flight must be applied before the next is planned")
-        self._grow(now)
+        self.room.begin()
+        self.room.grow_running(now)
         slots, counts = self._rows(now)
         if slots.size == 0:
             return None
         starts = self.batch.computed[slots]
         lengths = self.batch.length[slots]
         samples = (starts + counts == lengths) & (lengths < self.batch.max_length[slots])
-        self._in_flight = self._deltas.plan(self._steps, slots, starts, counts, samples)
+        moves = self._allocator.take_moves()
+        self._in_flight = self._deltas.plan(self._steps, moves, slots, starts, counts, samples)
         self._steps += 1
-        self._deltas = Deltas()
         return self._in_flight
 
-    def apply(self, done: StepDone) -> None:
+    def apply(self, done: StepDone, now: float) -> None:
         """Take in a step's tokens: append, stop, charge, report; who left meanwhile has none."""
         plan = self._take_in_flight()
-        batch = self.batch
-        rows = batch.active[plan.slots]
-        slots = plan.slots[rows]
-        batch.computed[slots] += plan.counts[rows]
+        self._observe(plan, done)
+        self._commit(plan)
         for slot in done.failed:
-            self._end_slot(slot, "error", failure=engine_error())
-        alive = batch.active[done.slots]
-        self._append(done.slots[alive], done.tokens[alive])
-        scored = slots[batch.active[slots] & (batch.length[slots] >= batch.max_length[slots])]
-        for slot in scored.tolist():  # max_tokens 0: the prompt was all there was to compute
-            if batch.computed[slot] == batch.length[slot]:
-                self._end_slot(slot, "length")
+            self._end_slot(slot, "error", now, failure=engine_error())
+        self._report_prompts(done)
+        self._append(done, now)
+        self._end_scored(plan, now)
+        self._let_go(now)
 
     def fail(self, now: float) -> None:
         """The step in flight raised: its sequences end with an error, the others return later.
 
-        The executor has forgotten everything, so nobody's blocks hold anything any more.
+        The executor has forgotten everything, so nobody's blocks hold anything any more; of the
+        host's copies those of this very plan may not have been made.
         """
         plan = self._take_in_flight()
         for slot in plan.slots.tolist():
-            self._end_slot(slot, "error", failure=engine_error())
+            self._end_slot(slot, "error", now, failure=engine_error())
         for sequence in self.batch.running():
-            self._preempt(sequence, now)
-        self._deltas = Deltas()
+            self.room.leave(sequence)
+            self._scheduler.add(sequence, now)
+        for sequence in self.room.swapped_out:
+            if sequence.stream in self.sequences:
+                self._allocator.release(sequence)
+                sequence.computed = 0
+        self._allocator.forget()
+        self._deltas.clear()
+        self._let_go(now)
 
-    def _append(self, slots: Int32s, tokens: Int32s) -> None:
+    def _rows(self, now: float) -> tuple[Int32s, Int32s]:
+        """Slots and their token counts: decodes, then prefill chunks, best tiers first."""
         batch = self.batch
+        budget = self._prefill_budget()
+        while budget > 0 and self._ahead_of_next(now) < budget:
+            if self._joining.next(now) is None:
+                break
+        running = np.flatnonzero(batch.active)
+        pending = batch.length[running] - batch.computed[running]
+        decoding, prefilling = running[pending == 1], running[pending > 1]
+        slots, counts = decoding.tolist(), [1] * len(decoding)
+        budget = min(budget, self._site.max_batched_tokens - len(slots))
+        for slot in prefilling[np.argsort(batch.order[prefilling])].tolist():
+            chunk = min(budget, int(batch.length[slot] - batch.computed[slot]))
+            if chunk <= 0:
+                break
+            slots.append(slot)
+            counts.append(chunk)
+            budget -= chunk
+        return np.array(slots, np.int32), np.array(counts, np.int32)
+
+    def _prefill_budget(self) -> int:
+        """Prompt tokens that the next step may compute, at least a block."""
+        batch = self.batch
+        running = batch.active & (batch.length - batch.computed == 1)
+        decodes = int(running.sum())
+        budget = self._site.max_batched_tokens - decodes
+        target_s = self._site.inter_token_target_s
+        if decodes and target_s:
+            attended = int(batch.length[running].sum())
+            tokens = self.cost.prefill_tokens(decodes, attended, target_s)
+            if tokens is not None:
+                budget = min(budget, max(tokens, self._site.block_size))
+        return budget
+
+    def _ahead_of_next(self, now: float) -> int:
+        """Prompt tokens in the batch that go before the next of the line's."""
+        candidate = self._joining.peek(now)
+        if candidate is None:
+            return 0
+        batch = self.batch
+        ahead = batch.active & (batch.order < (candidate.tier + 1) << TIER_SHIFT)
+        pending = (batch.length - batch.computed)[ahead]
+        return int(pending[pending > 1].sum())
+
+    def _line_up(self, sequence: Sequence, now: float) -> None:
+        try:
+            self._scheduler.add(sequence, now)
+        except Exception:
+            log.exception("scheduler_add_failed", stream=sequence.stream)
+            self._end(sequence, "error", now, failure=engine_error())
+
+    def _let_go(self, now: float) -> None:
+        """Further outputs of prompts that are computed, or whose first output is gone, line up."""
+        for stream in list(self._held):
+            first = self.sequences.get(stream)
+            computed = first is None or (
+                first.slot is not None and self.batch.computed[first.slot] >= first.prompt_tokens
+            )
+            if computed:
+                for sequence in self._held.pop(stream):
+                    self._line_up(sequence, now)
+
+    def _observe(self, plan: Plan, done: StepDone) -> None:
+        if done.seconds > 0 and self._site.inter_token_target_s:
+            attended = plan.counts * (plan.starts + (plan.counts + 1) / 2)
+            self.cost.observe(int(plan.counts.sum()), int(attended.sum()), done.seconds)
+
+    def _commit(self, plan: Plan) -> None:
+        """What the step computed is in the pool; full blocks can be found by others."""
+        batch, block_size = self.batch, self._site.block_size
+        rows = batch.active[plan.slots]
+        slots, counts = plan.slots[rows], plan.counts[rows]
+        before = batch.computed[slots] // block_size
+        batch.computed[slots] += counts
+        for slot in slots[batch.computed[slots] // block_size > before].tolist():
+            sequence = batch.sequences[slot]
+            if sequence is not None:
+                self._allocator.commit(sequence, int(batch.computed[slot]))
+
+    def _append(self, done: StepDone, now: float) -> None:
+        batch = self.batch
+        alive = batch.active[done.slots]
+        slots, tokens = done.slots[alive], done.tokens[alive]
         batch.append(slots, tokens)
-        self.report.tokens(batch.stream[slots], tokens)
+        logprobs = None if done.logprobs is None else done.logprobs.rows(alive)
+        self.report.tokens(batch.stream[slots], tokens, logprobs)
         self._scheduler.charge(batch.output_by_tenant(slots))
         length = batch.length[slots]
         stopped = (batch.stop_ids[slots] == tokens[:, None]).any(axis=1)
@@ -139,146 +258,76 @@ class Planner:
         full = length >= batch.max_length[slots]
         for i in np.flatnonzero(stopped | full).tolist():
             reason: FinishReason = "stop" if stopped[i] else "length"
-            self._end_slot(int(slots[i]), reason, hidden=bool(stopped[i]))
+            self._end_slot(int(slots[i]), reason, now, hidden=bool(stopped[i]))
 
-    def _grow(self, now: float) -> None:
-        """Make room for every running sequence's next token, oldest first, by force if need be."""
-        batch = self.batch
-        short = np.flatnonzero(batch.active & (batch.length > batch.capacity))
-        grown: set[int] = set()  # streams; a plan's own growth is never taken back in it
-        for slot in short[np.argsort(batch.arrival[short])].tolist():
-            sequence = batch.sequences[slot]
+    def _report_prompts(self, done: StepDone) -> None:
+        """Each prompt position once, however often it was computed."""
+        for part in done.prompt_logprobs:
+            sequence = self.batch.sequences[part.stream]  # by slot, as the executor knows it
             if sequence is None:
-                continue  # a victim of one before it
-            if self._grow_one(sequence, slot, grown, now):
-                grown.add(sequence.stream)
-            else:
-                self._preempt(sequence, now)
-
-    def _grow_one(self, sequence: Sequence, slot: int, grown: set[int], now: float) -> bool:
-        tokens = int(self.batch.length[slot])
-        short = self._allocator.need(tokens, sequence) - self._allocator.stats().free
-        if short > 0:
-            victims = self._victims(sequence, short, grown)
-            if victims is None:
-                return False
-            for victim in victims:
-                self._preempt(victim, now)
-        held = len(sequence.blocks)
-        if not self._allocator.grow(sequence, tokens):
-            raise RuntimeError(f"the allocator refused blocks it had: stream {sequence.stream}")
-        self._deltas.grew(slot, held, sequence.blocks[held:])
-        self.batch.capacity[slot] = len(sequence.blocks) * self._block_size
-        return True
-
-    def _victims(self, for_: Sequence, blocks: int, grown: set[int]) -> list[Sequence] | None:
-        """Who has to go so that `blocks` come free; None when all the candidates would not do.
-
-        The sequence that came first is never among them, so something always finishes.
-        """
-        running = self.batch.running()
-        leader = min(running, key=lambda sequence: sequence.arrival)
-        victims: list[Sequence] = []
-        for victim in self._scheduler.victims(running, for_):
-            if victim is leader or victim is for_ or victim.stream in grown:
                 continue
-            victims.append(victim)
-            if self._allocator.freeable(victims) >= blocks:
-                return victims
-        return None
+            end = min(part.start + part.logprobs.chosen.size, sequence.prompt_tokens)
+            start = max(part.start, sequence.prompt_reported)
+            if start < end:
+                rows = slice(start - part.start, end - part.start)
+                self.report.prompt(sequence.stream, start, part.logprobs.rows(rows))
+                sequence.prompt_reported = end
 
-    def _rows(self, now: float) -> tuple[Int32s, Int32s]:
-        """Slots and their token counts: decodes first, then prefill chunks, then who joins."""
+    def _end_scored(self, plan: Plan, now: float) -> None:
+        """max_tokens 0: the prompt was all there was to compute."""
         batch = self.batch
-        running = np.flatnonzero(batch.active)
-        pending = batch.length[running] - batch.computed[running]
-        decoding = running[pending == 1]
-        prefilling = running[pending > 1]
-        slots, counts = decoding.tolist(), [1] * len(decoding)
-        budget = self._max_batched_tokens - len(slots)
-        for slot in prefilling[np.argsort(batch.arrival[prefilling])].tolist():
-            chunk = min(budget, int(batch.length[slot] - batch.computed[slot]))
-            if chunk > 0:
-                slots.append(slot)
-                counts.append(chunk)
-                budget -= chunk
-        while budget > 0:
-            joined = self._join_next(now)
-            if joined is None:
-                break
-            chunk = min(budget, int(batch.length[joined]))
-            slots.append(joined)
-            counts.append(chunk)
-            budget -= chunk
-        return np.array(slots, np.int32), np.array(counts, np.int32)
-
-    def _join_next(self, now: float) -> int | None:
-        """Let the next in line into the batch, with blocks for all it already knows."""
-        candidate = next(self._scheduler.waiting(now), None)
-        if candidate is None or self.batch.free_slots == 0:
-            return None
-        beside_others = self.batch.free_slots < len(self.batch.sequences)
-        spare = self._watermark if beside_others else 0
-        allocator = self._allocator
-        if allocator.need(candidate.tokens, candidate) + spare > allocator.stats().free:
-            return None
-        if not allocator.grow(candidate, candidate.tokens):
-            raise RuntimeError(f"the allocator refused blocks it had: stream {candidate.stream}")
-        slot = self.batch.join(candidate, len(candidate.blocks) * self._block_size)
-        self._scheduler.joined(candidate, 0)
-        self._deltas.joined(candidate, slot)
-        if candidate.preemptions == 0:
-            self.report.joined(candidate.stream)
-        return slot
-
-    def _preempt(self, sequence: Sequence, now: float) -> None:
-        """By recompute: its blocks go, and it waits for its turn again."""
-        self._leave(sequence)
-        sequence.preemptions += 1
-        self.preemptions += 1
-        self._scheduler.add(sequence, now)
-
-    def _leave(self, sequence: Sequence) -> None:
-        slot = self.batch.leave(sequence)
-        self._allocator.release(sequence)
-        self._deltas.left(slot)
+        for slot in plan.slots[~plan.samples].tolist():
+            whole = batch.active[slot] and batch.computed[slot] == batch.length[slot]
+            if whole and batch.length[slot] >= batch.max_length[slot]:
+                self._end_slot(slot, "length", now)
 
     def _end_slot(
         self,
         slot: int,
         reason: FinishReason,
+        now: float,
         *,
         hidden: bool = False,
         failure: Failure | None = None,
     ) -> None:
         sequence = self.batch.sequences[slot]
         if sequence is not None:
-            self._end(sequence, reason, hidden=hidden, failure=failure)
+            self._end(sequence, reason, now, hidden=hidden, failure=failure)
 
     def _end(
         self,
         sequence: Sequence,
         reason: FinishReason,
+        now: float,
         *,
         keep: int | None = None,
         hidden: bool = False,
         failure: Failure | None = None,
     ) -> None:
         if sequence.slot is not None:
-            self._leave(sequence)
+            self.room.leave(sequence)
+        else:
+            self._allocator.release(sequence)
         del self.sequences[sequence.stream]
         self._scheduler.remove(sequence)
-        output = sequence.tokens - sequence.prompt_tokens
+        for held in self._held.values():
+            if sequence in held:
+                held.remove(sequence)
+        first = sequence.parent is None
+        output = sequence.length - sequence.prompt_tokens
         self.report.finished(
             Finished(
                 sequence.stream,
                 reason,
-                prompt_tokens=sequence.prefilled,
+                prompt_tokens=sequence.prefilled if first else 0,
                 output_tokens=output if keep is None else min(keep, output),
+                cached_tokens=min(sequence.cached_tokens, sequence.prefilled) if first else 0,
                 hidden=hidden,
                 failure=failure,
             )
         )
+        if sequence.stream in self._held and not self.in_flight:
+            self._let_go(now)
 
     def _take_in_flight(self) -> Plan:
         plan, self._in_flight = self._in_flight, None

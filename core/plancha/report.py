@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from plancha.messages import Finished, Frame, Int32s, Int64s, Load
+from plancha.messages import Finished, Frame, Int32s, Int64s, Load, Logprobs, PromptLogprobs
 
 NO_STREAMS: Int64s = np.empty(0, np.int64)
 NO_TOKENS: Int32s = np.empty(0, np.int32)
@@ -14,14 +14,20 @@ class Report:
     def __init__(self) -> None:
         self._streams: Int64s = NO_STREAMS
         self._tokens: Int32s = NO_TOKENS
+        self._logprobs: Logprobs | None = None
+        self._prompts: list[PromptLogprobs] = []
         self._joined: list[int] = []
         self._finished: list[Finished] = []
 
-    def tokens(self, streams: Int64s, tokens: Int32s) -> None:
+    def tokens(self, streams: Int64s, tokens: Int32s, logprobs: Logprobs | None) -> None:
         """One step's tokens, in columns. Raises `RuntimeError` if the last step's were not sent."""
         if self._streams.size:
             raise RuntimeError("a frame holds the tokens of one step")
-        self._streams, self._tokens = streams, tokens
+        self._streams, self._tokens, self._logprobs = streams, tokens, logprobs
+
+    def prompt(self, stream: int, start: int, logprobs: Logprobs) -> None:
+        """Log-probabilities of the stream's prompt tokens from position `start` on."""
+        self._prompts.append(PromptLogprobs(stream, start, logprobs))
 
     def joined(self, stream: int) -> None:
         """The stream's sequence entered the batch for the first time."""
@@ -33,10 +39,19 @@ class Report:
 
     def take_frame(self, load: Load) -> Frame | None:
         """All that was gathered since the last call, or None if that is nothing."""
-        if not (self._streams.size or self._joined or self._finished):
+        if not (self._streams.size or self._joined or self._finished or self._prompts):
             return None
-        frame = Frame(self._streams, self._tokens, tuple(self._joined), tuple(self._finished), load)
-        self._streams, self._tokens = NO_STREAMS, NO_TOKENS
+        frame = Frame(
+            self._streams,
+            self._tokens,
+            tuple(self._joined),
+            tuple(self._finished),
+            load,
+            self._logprobs,
+            tuple(self._prompts),
+        )
+        self._streams, self._tokens, self._logprobs = NO_STREAMS, NO_TOKENS, None
         self._joined.clear()
         self._finished.clear()
+        self._prompts.clear()
         return frame

@@ -39,13 +39,13 @@ def take_in(planner: Planner, messages: list[Inbox], now: float) -> None:
             case Controls(controls):
                 for control in controls:
                     if isinstance(control, Cancel):
-                        planner.cancel(control.stream)
+                        planner.cancel(control.stream, now)
                     else:
-                        planner.truncate(control.stream, control.keep)
+                        planner.truncate(control.stream, control.keep, now)
             case _:
                 outcome = message
     if isinstance(outcome, StepDone):
-        planner.apply(outcome)
+        planner.apply(outcome, now)
     elif outcome is not None:
         planner.fail(now)
 

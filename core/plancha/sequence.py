@@ -1,7 +1,6 @@
 """One running generation: exists while it runs, owned by the scheduling task alone."""
 
 import attrs
-import numpy as np
 
 from plancha.messages import InferenceRequest, Int32s
 
@@ -10,9 +9,10 @@ from plancha.messages import InferenceRequest, Int32s
 class Sequence:
     """A prompt and what has been generated from it.
 
-    While the sequence is in the batch its lengths live in the batch's columns; `token_ids` here is
-    brought up to date when it leaves (preempted or finished). `blocks` is its block table: the
-    allocator appends and clears it, everyone else reads.
+    While the sequence is in the batch its lengths live in the batch's columns, and `token_ids` is
+    its whole row there, of which the first `length` are known; `length` and `computed` here are
+    brought up to date when it leaves. `blocks` is its block table and `host_blocks` where a
+    swapped-out one waits: the allocator changes them, everyone else reads.
     """
 
     request: InferenceRequest
@@ -20,21 +20,28 @@ class Sequence:
     arrival: int  # serial number in order of acceptance
     arrived_s: float  # monotonic clock
     prompt_tokens: int
-    token_ids: Int32s  # prompt and output so far
+    token_ids: Int32s  # prompt and output
+    length: int  # of them known
     max_length: int  # prompt and output together
     stop_ids: tuple[int, ...]
     seed: int
+    tier: int = 0  # the tenant's; lower goes first
+    public_tokens: int = 0  # leading tokens that anybody may share
+    parent: "Sequence | None" = None  # the first output of the same prompt
     slot: int | None = None  # its place in the batch; None while it waits
+    computed: int = 0  # tokens whose K and V its blocks, or its host blocks, hold
     blocks: list[int] = attrs.field(factory=list)
+    host_blocks: list[int] = attrs.field(factory=list)
+    block_hashes: list[bytes] = attrs.field(factory=list)  # of its leading full blocks
+    joined_once: bool = False
+    cached_tokens: int = 0  # found in the prefix cache when it first joined
     preemptions: int = 0
+    passed: int = 0  # others that joined past it, since it was first of the line and did not fit
+    passed_since_s: float | None = None
+    prompt_reported: int = 1  # prompt positions whose log-probability was sent; the first has none
     prefilled: int = 0  # prompt tokens computed so far, replays excluded
 
     @property
     def tenant(self) -> str:
         """The tenant whose request this is."""
         return self.request.tenant
-
-    @property
-    def tokens(self) -> int:
-        """Known tokens when last out of the batch: what a return has to compute."""
-        return int(np.size(self.token_ids))

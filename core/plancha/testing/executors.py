@@ -66,9 +66,11 @@ class ChainExecutor:
     geometry: Geometry
     block_size: int = 16
     pool: Int64s = attrs.field(init=False)  # [blocks, block_size]
+    host: Int64s = attrs.field(init=False)  # [host_blocks, block_size]; outlives a reset
     _slots: Slots = attrs.field(factory=Slots, init=False)
 
     def __attrs_post_init__(self) -> None:
+        self.host = np.full((self.geometry.host_blocks, self.block_size), POISON, np.int64)
         self.reset()
 
     def load(self, progress: Callable[[str], None]) -> Geometry:
@@ -76,7 +78,11 @@ class ChainExecutor:
         return self.geometry
 
     def step(self, plan: Plan) -> StepDone:
-        """Write the rows' ids into the pool, then chain from what the pool holds."""
+        """Make the moves, write the rows' ids into the pool, then chain from what the pool holds."""
+        moves = plan.moves
+        self.host[moves.out_hosts] = self.pool[moves.out_blocks]
+        self.pool[moves.copied_to] = self.pool[moves.copied_from]
+        self.pool[moves.in_blocks] = self.host[moves.in_hosts]
         self._slots.follow(plan)
         self._slots.check_rows(plan, self.block_size)
         for number, start, count in zip(plan.slots, plan.starts, plan.counts, strict=True):

@@ -1,6 +1,7 @@
 """A worker without an event loop: admission, planner and executor, one step at a time."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import attrs
 import numpy as np
@@ -49,8 +50,13 @@ class Simulation:
         *,
         sampling: Sampling | None = None,
         tenant: str = "default",
+        n: int = 1,
+        **fields: Any,
     ) -> int:
-        """The stream of an accepted request. Raises `RequestFailed` as admission says."""
+        """The first stream of an accepted request; with `n` the next ones follow it.
+
+        `fields` are those of `InferenceRequest`. Raises `RequestFailed` as admission says.
+        """
         stream = len(self.outputs)
         request = InferenceRequest(
             id=f"req-{stream}",
@@ -58,11 +64,15 @@ class Simulation:
             prompts=(np.array(prompt, np.int32),),
             sampling=sampling or Sampling(),
             max_tokens=max_tokens,
+            n=n,
+            **{"namespace": tenant.encode(), **fields},
         )
-        admitted = self._admission.admit(Submit(request, (stream,)), self.clock())
+        streams = tuple(range(stream, stream + n))
+        admitted = self._admission.admit(Submit(request, streams), self.clock())
         if isinstance(admitted, Failure):
             raise RequestFailed(admitted)
-        self.outputs[stream] = []
+        for each in streams:
+            self.outputs[each] = []
         for sequence in admitted:
             self.planner.add(sequence, self.clock())
         self.take_frame()
@@ -70,7 +80,7 @@ class Simulation:
 
     def cancel(self, stream: int) -> None:
         """The client is gone."""
-        self.planner.cancel(stream)
+        self.planner.cancel(stream, self.clock())
         self.take_frame()
 
     def start(self) -> Plan | None:
@@ -84,7 +94,7 @@ class Simulation:
         """Compute the step in flight and apply it."""
         self.clock.advance(self._step_s)
         done = self._executor.step(plan)
-        self.planner.apply(done)
+        self.planner.apply(done, self.clock())
         self.take_frame()
         return done
 
@@ -117,13 +127,18 @@ class Simulation:
             self.finished[finished.stream] = finished
 
     def check_books(self) -> None:
-        """Free and held blocks make the pool, nobody holds another's, nobody waiting holds any."""
+        """Free, held and cached blocks make the pool, and nobody who waits holds any of it."""
         stats = self.allocator.stats()
         running = self.planner.batch.running()
-        held = [block for sequence in running for block in sequence.blocks]
+        held = {block for sequence in running for block in sequence.blocks}
         where = f"after step {len(self.plans)}"
-        assert len(held) == len(set(held)), f"{where}: a block has two holders"
-        assert stats.free + len(held) == stats.total, f"{where}: blocks are lost"
+        assert stats.used == len(held), f"{where}: {stats.used} used, {len(held)} held"
+        assert stats.free + stats.used + stats.cached == stats.total, f"{where}: blocks are lost"
+        hosted = 0
         for sequence in self.planner.sequences.values():
             waits = sequence.slot is None
             assert not (waits and sequence.blocks), f"{where}: a waiting sequence holds blocks"
+            assert waits or not sequence.host_blocks, f"{where}: who runs holds host blocks"
+            hosted += len(sequence.host_blocks)
+        lent = stats.host_total - stats.host_free
+        assert hosted <= lent, f"{where}: {hosted} host blocks held, {lent} lent"

@@ -1,0 +1,73 @@
+"""What a step costs: a straight line through the steps seen, so that the next can be kept short."""
+
+import numpy as np
+import numpy.typing as npt
+
+FORGETTING = 0.98
+"""Weight of a step beside the one after it: about the last fifty count."""
+
+FIRST_STEPS = 8
+"""Until so many have been seen nothing is said of the next."""
+
+
+class StepCost:
+    """seconds = a + b · new tokens + c · attended tokens, by recursive least squares.
+
+    New tokens are all that a step computes; each attends to all before it in its sequence and to
+    itself. Coefficients below zero, as noise gives, count as zero.
+    """
+
+    def __init__(self) -> None:
+        self._weights: npt.NDArray[np.float64] = np.zeros(3)
+        self._covariance: npt.NDArray[np.float64] = np.diag([1e2, 1e2, 1e2])
+        self._seen = 0
+
+    def observe(self, new_tokens: int, attended_tokens: int, seconds: float) -> None:
+        """One step's truth. Token counts are scaled so that the three are of one size."""
+        x = np.array([1.0, new_tokens / NEW_SCALE, attended_tokens / ATTENDED_SCALE])
+        gain = self._covariance @ x / (FORGETTING + x @ self._covariance @ x)
+        self._weights += gain * (seconds - x @ self._weights)
+        self._covariance = (self._covariance - np.outer(gain, x @ self._covariance)) / FORGETTING
+        np.clip(self._covariance, -CEILING, CEILING, out=self._covariance)
+        self._seen += 1
+
+    @property
+    def known(self) -> bool:
+        """Whether enough steps were seen to say anything."""
+        return self._seen >= FIRST_STEPS
+
+    @property
+    def per_step_s(self) -> float:
+        """a: what every step costs."""
+        return max(0.0, float(self._weights[0]))
+
+    @property
+    def per_new_token_s(self) -> float:
+        """b: what each computed token adds."""
+        return max(0.0, float(self._weights[1])) / NEW_SCALE
+
+    @property
+    def per_attended_token_s(self) -> float:
+        """c: what each token that is looked back at adds."""
+        return max(0.0, float(self._weights[2])) / ATTENDED_SCALE
+
+    def prefill_tokens(self, decodes: int, attended_tokens: int, target_s: float) -> int | None:
+        """Prefill tokens that fit beside these decodes in `target_s`; None when nothing is known.
+
+        The prefill's own looking back is left out: it is corrected as the fit sees it.
+        """
+        if not self.known or self.per_new_token_s == 0:
+            return None
+        decode_s = self.per_step_s + self.per_new_token_s * decodes
+        decode_s += self.per_attended_token_s * attended_tokens
+        return max(0, int((target_s - decode_s) / self.per_new_token_s))
+
+    def recompute_s(self, tokens: int) -> float:
+        """What prefilling `tokens` again adds to the steps that do it."""
+        attended = tokens * tokens / 2
+        return self.per_new_token_s * tokens + self.per_attended_token_s * attended
+
+
+NEW_SCALE = 256.0
+ATTENDED_SCALE = 65536.0
+CEILING = 1e6
