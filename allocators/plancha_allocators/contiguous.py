@@ -1,4 +1,4 @@
-"""A slab of the whole context for every sequence: how it was done before paging, to compare with."""
+"""A slab of the whole context for every sequence: how it was before paging, to compare with."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

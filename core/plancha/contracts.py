@@ -175,7 +175,7 @@ class Allocator(Protocol):
         ...
 
     def evict(self, sequence: Sequence, *, computed: int, swap: bool) -> Eviction:
-        """Take all its blocks. With `swap` what is `computed` is kept on the host, if it has room."""
+        """Take all its blocks. With `swap`, what is `computed` is kept on a host that has room."""
         ...
 
     def restore(self, sequence: Sequence) -> bool:

@@ -53,8 +53,8 @@ class Joining:
                 for each in passed:
                     each.passed += 1
                 return candidate
-            if self.batch.free_slots == 0:
-                return None
+            if self.batch.free_slots == 0 or candidate.preemptions:
+                return None  # nobody passes who has been in the batch before
             if candidate.passed_since_s is None:
                 candidate.passed_since_s = now
             waited_s = now - candidate.passed_since_s

@@ -132,9 +132,9 @@ class Load:
 class Logprobs:
     """Log-probabilities of tokens, one row each, by the model's own distribution.
 
-    That is before temperature, penalties and filters, natural logarithm, float32. Row i: `chosen[i]`
-    of the token itself, and the best `top_ids[i]` with their `top[i]`, best first. Rows whose
-    sequence did not ask hold anything.
+    That is before temperature, penalties and filters; natural logarithm. Row i: `chosen[i]` of the
+    token itself, and the best `top_ids[i]` with their `top[i]`, best first. Rows whose sequence did
+    not ask hold anything.
     """
 
     chosen: Float32s  # [rows]

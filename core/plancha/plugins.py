@@ -26,6 +26,9 @@ GROUPS: Mapping[str, str] = MappingProxyType(
 )
 """Entry-point group by the kind of plugin, as the TOML's tables are called."""
 
+FIRST_CONTRACT = 1
+"""What a plugin that names no contract was written for."""
+
 Factory = Callable[[Mapping[str, Any], Site], Any]
 
 
@@ -132,7 +135,7 @@ def _reason(error: BaseException) -> str:
 def _contract(factory: object, entry: EntryPoint) -> Any:
     """As the callable declares it, or else its module; without a word it is 0."""
     module = sys.modules.get(entry.module)
-    return getattr(factory, "CONTRACT", getattr(module, "CONTRACT", 0))
+    return getattr(factory, "CONTRACT", getattr(module, "CONTRACT", FIRST_CONTRACT))
 
 
 def _contract_if_imported(entry: EntryPoint) -> Any:

@@ -70,7 +70,7 @@ class Room:
         self._settled.add(sequence.stream)
 
     def preempt(self, sequence: Sequence, now: float) -> None:
-        """Take its slot and blocks; it waits for its turn again, its K and V kept if that is cheaper."""
+        """Take its slot and blocks; it waits for its turn, its K and V kept if that is cheaper."""
         self._leave_batch(sequence)
         blocks = len(sequence.blocks)
         swap = 2 * blocks * self.site.loaded().block_copy_s < self.cost.recompute_s(

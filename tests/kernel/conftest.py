@@ -1,4 +1,5 @@
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import attrs
 import pytest
@@ -22,6 +23,8 @@ class Rig:
     max_batched_tokens: int = 64
     max_waiting: int = 1000
     context_length: int = 256
+    host_blocks: int = 0
+    block_copy_s: float = 0.0
     scheduler: Callable[[Site], Scheduler] = lambda site: fcfs({}, site)
     allocator: Callable[[Site], Allocator] = lambda site: paged({}, site)
 
@@ -32,10 +35,12 @@ class Rig:
             context_length=self.context_length,
             vocabulary=264,
             stop_ids=(EOS,),
+            host_blocks=self.host_blocks,
+            block_copy_s=self.block_copy_s,
         )
 
-    def chain(self) -> Simulation:
-        return self.simulate(ChainExecutor(self.geometry, self.block_size))
+    def chain(self, **site: Any) -> Simulation:
+        return self.simulate(ChainExecutor(self.geometry, self.block_size), **site)
 
     def script(self, *ids: int) -> Simulation:
         return self.simulate(ScriptExecutor(lambda prompt: ids, self.geometry, self.block_size))
@@ -43,7 +48,7 @@ class Rig:
     def by_prompt(self, script: Callable[[tuple[int, ...]], Sequence[int]]) -> Simulation:
         return self.simulate(ScriptExecutor(script, self.geometry, self.block_size))
 
-    def simulate(self, executor: Executor) -> Simulation:
+    def simulate(self, executor: Executor, **fields: Any) -> Simulation:
         site = Site(
             max_sequences=self.max_sequences,
             max_batched_tokens=self.max_batched_tokens,
@@ -51,6 +56,7 @@ class Rig:
             block_size=self.block_size,
             model="tiny",
             vocabulary=260,
+            **fields,
         )
         return Simulation(executor, site, self.scheduler, self.allocator)
 

@@ -8,7 +8,6 @@ import anyio.lowlevel
 import attrs
 import pytest
 from anyio import create_task_group
-from plancha_text.byte_text import byte_text
 
 from plancha.call import Call
 from plancha.contracts import Executor, Geometry
@@ -21,6 +20,7 @@ from plancha.sampling import Sampling
 from plancha.testing.embedded import embedded
 from plancha.testing.executors import ChainExecutor, ScriptExecutor, chain
 from plancha.testing.gate import GatedExecutor
+from plancha_text.byte_text import byte_text
 
 EOS = 257
 GEOMETRY = Geometry(blocks=64, context_length=256, vocabulary=264, stop_ids=(EOS,))
@@ -51,7 +51,8 @@ async def quiet(kernel: Kernel) -> None:
     while kernel.planner.sequences or kernel.planner.in_flight or kernel.gateway.running:
         await anyio.lowlevel.checkpoint()
     load = kernel.planner.load()
-    assert (load.free_blocks, load.running, load.waiting) == (load.total_blocks, 0, 0)
+    assert load.free_blocks + load.cached_blocks == load.total_blocks
+    assert (load.running, load.waiting) == (0, 0)
 
 
 def letters(ids: list[int]) -> str:

@@ -28,7 +28,7 @@ def test_any_prompt_length_and_any_chunk_gives_the_same_first_token(rig: Any, bu
         alone.run()
         assert alone.outputs[stream] == chain(x(length), 1)
         assert len(alone.plans) == -(-length // budget)
-        assert alone.allocator.stats().free == 64
+        assert alone.allocator.stats().available == 64
     together = sized.chain()
     streams = [together.submit(x(length), 1) for length in lengths]
     together.run()
@@ -141,11 +141,11 @@ def test_truncate_ends_a_stream_at_what_its_client_keeps(rig: Any) -> None:
     stream = simulation.submit(x(5), 100)
     for _ in range(8):
         simulation.step()
-    simulation.planner.truncate(stream, 6)
+    simulation.planner.truncate(stream, 6, 0.0)
     simulation.take_frame()
     assert simulation.finished[stream].reason == "stop"
     assert simulation.finished[stream].output_tokens == 6
-    assert simulation.allocator.stats().free == 64
+    assert simulation.allocator.stats().available == 64
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_cancelled_sequence_is_billed_for_what_was_computed(
     finished = simulation.finished[stream]
     assert finished.reason == "cancelled"
     assert (finished.prompt_tokens, finished.output_tokens) == (prompt_tokens, output_tokens)
-    assert simulation.allocator.stats().free == 64
+    assert simulation.allocator.stats().available == 64
     after = simulation.submit(x(20), 10)
     simulation.run()
     assert simulation.outputs[after] == chain(x(20), 10)
@@ -193,7 +193,7 @@ def test_an_abort_before_the_commit_hides_the_steps_token(rig: Any) -> None:
     simulation.commit(plan)
     assert simulation.outputs[stream] == []
     assert simulation.finished[stream].output_tokens == 0
-    assert simulation.allocator.stats().free == 64
+    assert simulation.allocator.stats().available == 64
     simulation.check_books()
 
 
@@ -203,7 +203,7 @@ def test_late_and_double_controls_change_nothing(rig: Any) -> None:
     simulation.run()
     for again in (stream, stream, 12345):
         simulation.cancel(again)
-        simulation.planner.truncate(again, 1)
+        simulation.planner.truncate(again, 1, 0.0)
     simulation.take_frame()
     assert simulation.finished[stream].reason == "stop"
     assert simulation.outputs[stream] == [65, EOS]
@@ -299,7 +299,7 @@ def test_a_long_mixed_run_loses_no_block_and_no_answer(rig: Any) -> None:
             assert simulation.outputs[stream] == expected[: len(simulation.outputs[stream])]
         else:
             assert simulation.outputs[stream] == expected
-    assert simulation.allocator.stats().free == 24
+    assert simulation.allocator.stats().available == 24
 
 
 def test_a_refused_request_leaves_no_trace(rig: Any) -> None:

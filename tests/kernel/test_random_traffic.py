@@ -51,7 +51,7 @@ class Traffic:
         elif alive and kind == "cancel":
             simulation.cancel(alive[first % len(alive)])
         elif alive:
-            simulation.planner.truncate(alive[first % len(alive)], second)
+            simulation.planner.truncate(alive[first % len(alive)], second, 0.0)
         simulation.take_frame()
         simulation.check_books()
 
@@ -81,5 +81,5 @@ def test_every_stream_ends_once_with_its_own_tokens(
         traffic.play(kind, first, second)
     simulation.run()
     assert set(simulation.finished) == set(traffic.asked)
-    assert simulation.allocator.stats().free == blocks
+    assert simulation.allocator.stats().available == blocks
     traffic.check_answers()

@@ -33,6 +33,7 @@ def sequence(arrival: int) -> Sequence:
         arrived_s=0.0,
         prompt_tokens=1,
         token_ids=np.zeros(1, np.int32),
+        length=1,
         max_length=2,
         stop_ids=(),
         seed=0,

@@ -78,7 +78,7 @@ class ChainExecutor:
         return self.geometry
 
     def step(self, plan: Plan) -> StepDone:
-        """Make the moves, write the rows' ids into the pool, then chain from what the pool holds."""
+        """Make the moves, write the rows' ids, then chain from what the pool holds."""
         moves = plan.moves
         self.host[moves.out_hosts] = self.pool[moves.out_blocks]
         self.pool[moves.copied_to] = self.pool[moves.copied_from]
