@@ -31,7 +31,7 @@ IDLE = Load(total_blocks=1, free_blocks=1, running=0, waiting=0)
 
 @attrs.define(eq=False)
 class OneTokenText:
-    """Every prompt is one token, every token a star; `encode` waits for `permit` if there is one."""
+    """Every prompt is one token, every token a star; `encode` waits for a `permit` if there is."""
 
     vocabulary: int = 256
     permit: threading.Event | None = None
