@@ -240,6 +240,7 @@ async def test_an_empty_prompt_is_served_where_the_tokenizer_adds_a_bos(
         for prompt in ("", [""]):
             status, answer = await server.post("/v1/completions", {"prompt": prompt})
             assert (status, answer["usage"]["prompt_tokens"]) == (200, 1)
-        for nothing, param in (([], "prompt"), ([[]], "prompt[0]")):
+        refused: list[tuple[list[list[int]], str]] = [([], "prompt"), ([[]], "prompt[0]")]
+        for nothing, param in refused:
             status, error = await server.refusal("/v1/completions", {"prompt": nothing})
             assert (status, error["param"]) == (400, param)
