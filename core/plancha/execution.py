@@ -1,6 +1,7 @@
 """The task that owns the executor's one thread: plans in, outcomes out."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
@@ -10,7 +11,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from plancha.contracts import Executor
 from plancha.inbox import Inbox
-from plancha.messages import Plan, StepFailed
+from plancha.messages import Plan, StepDone, StepFailed
 
 log = structlog.get_logger()
 
@@ -40,11 +41,30 @@ async def execution(
     thread: ExecutorThread,
 ) -> None:
     """Task: one plan after the other. A step that raises costs its sequences, not the server."""
+    ended = time.perf_counter()
     async for plan in plans:
+        began = time.perf_counter()
         try:
             outcome: Inbox = await thread.call(executor.step, plan)
         except Exception:
             log.exception("step_failed", step=plan.number, sequences=plan.slots.size)
             await thread.call(executor.reset)
             outcome = StepFailed(plan.number)
+        _log_step(plan, outcome, waited_s=began - ended, took_s=time.perf_counter() - began)
+        ended = time.perf_counter()
         await inbox.send(outcome)
+
+
+def _log_step(plan: Plan, outcome: Inbox, *, waited_s: float, took_s: float) -> None:
+    """`took_s` less the executor's own `seconds` is the way to its thread and back."""
+    if isinstance(outcome, StepDone):
+        log.debug(
+            "step",
+            number=plan.number,
+            sequences=plan.slots.size,
+            tokens=int(plan.counts.sum()),
+            waited_s=round(waited_s, 6),
+            took_s=round(took_s, 6),
+            seconds=round(outcome.seconds, 6),
+            timings={name: round(seconds, 6) for name, seconds in outcome.timings.items()},
+        )

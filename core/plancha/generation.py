@@ -117,11 +117,11 @@ class Generation:
 
     async def __anext__(self) -> list[Delta]:
         while True:
-            self._wake = anyio.Event()
             deltas = self._drain()
             if deltas:
                 return deltas
             self._settle()
+            self._wake = anyio.Event()  # costly to make: only when there is nothing to hand out
             await self._wake.wait()
 
     def _drain(self) -> list[Delta]:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -23,10 +24,10 @@ INTERRUPTED = 130
 """Exit code after SIGINT, by the shell's convention."""
 
 
-def main() -> None:
-    """The `plancha` command."""
+def main(words: Sequence[str] | None = None) -> None:
+    """The `plancha` command, with the process's arguments unless given others."""
     try:
-        app(exit_on_error=False)
+        app(sys.argv[1:] if words is None else words, exit_on_error=False)
     except CycloptsError:  # told by then
         sys.exit(MISTAKE)
     except KeyboardInterrupt:

@@ -19,14 +19,15 @@ from plancha.options import OptionsError
 from plancha.plugins import PluginError
 from plancha_app.assembly import make, make_site
 from plancha_app.deployment import Deployment
-from plancha_app.logs import hidden
+from plancha_app.logs import configure, hidden
+from plancha_app.model import open_model
 from plancha_app.progress import fetching, loading
 from plancha_engine.report import Report
 
 log = structlog.get_logger()
 
 OpenModel = Callable[[str, Report], tuple[Path, Text]]
-"""From a model as the deployment names it to its checkpoint and its tokenizer."""
+"""From a model as the deployment names it to its checkpoint and its text."""
 
 SHUTTING_DOWN = Failure("unavailable", "The server is shutting down.", None, "draining")
 
@@ -40,7 +41,7 @@ class Server:
     say: Callable[[str], None]  # what the operator must see, whatever the log level
     gateway: Gateway = attrs.field(init=False)
     loading: bool = attrs.field(default=False, init=False)  # the executor's thread is at it
-    _addresses: list[str] = attrs.field(factory=list, init=False)
+    addresses: list[str] = attrs.field(factory=list, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.gateway = Gateway(self.deployment.model.public_name)
@@ -66,7 +67,7 @@ class Server:
         for name, table in self.deployment.transport.items():
             section = f"transport.{name}"
             transport = make(section, table, site)
-            self._addresses.append(await tasks.start(self._listen, section, transport))
+            self.addresses.append(await tasks.start(self._listen, section, transport))
 
     async def _listen(
         self,
@@ -105,8 +106,8 @@ class Server:
         return kernel, text
 
     def _greet(self) -> None:
-        self.say(f"{self.gateway.model} is served at {' and '.join(self._addresses)}")
-        http = next((each for each in self._addresses if each.startswith("http")), None)
+        self.say(f"{self.gateway.model} is served at {' and '.join(self.addresses)}")
+        http = next((each for each in self.addresses if each.startswith("http")), None)
         if http is not None:
             self.say(
                 f"try: curl -N {http}/generate -H 'Content-Type: application/json' "
@@ -155,9 +156,6 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
 
 def serve_until_told(source: str, deployment: Deployment) -> tuple[int, bool]:
     """Run a server of the deployment. Its exit code, and whether a load was left running."""
-    from plancha_app.logs import configure
-    from plancha_app.model import open_model
-
     configure(deployment.server.log_level, deployment.server.log_format)
     log.info("deployment", source=source, **hidden(attrs.asdict(deployment)))
     server = Server(deployment=deployment, open_model=open_model, say=partial(print, flush=True))

@@ -16,7 +16,7 @@ from huggingface_hub import HfApi, constants, errors, hf_hub_download
 
 from plancha.contracts import LoadError
 from plancha_engine.hugging_face_config import read_config
-from plancha_engine.model_cache import installing, models_folder, put_in_place
+from plancha_engine.model_cache import installing, models_folder, put_in_place, sha256_of
 from plancha_engine.report import Report
 from plancha_engine.safetensors_files import INDEX, SINGLE, index_shards
 
@@ -88,12 +88,13 @@ def fetch(name: HubName, report: Report) -> Path:
 
 def _fetch_files(name: HubName, report: Report) -> Sequence[Path]:
     report.say(f"asking {constants.ENDPOINT} for {name}")
-    info: Any = HfApi().model_info(name.repository, revision=name.revision)
-    listed = [sibling.rfilename for sibling in info.siblings or ()]
+    info: Any = HfApi().model_info(name.repository, revision=name.revision, files_metadata=True)
+    digests = {sibling.rfilename: _sha256(sibling) for sibling in info.siblings or ()}
+    listed = list(digests)
 
     def download(file: str) -> Path:
         report.say(f"{name}: {file}")
-        return Path(hf_hub_download(name.repository, file, revision=info.sha))
+        return _download(name, file, info.sha, digests[file])
 
     if name.file is not None:
         if name.file not in listed:
@@ -115,6 +116,22 @@ def _fetch_files(name: HubName, report: Report) -> Sequence[Path]:
         raise LoadError(f"{name}: the repository has no config.json")
     read_config(sides[0].parent)  # refuse what cannot be served before its weights are fetched
     return [*sides, *(download(file) for file in weights)]
+
+
+def _sha256(sibling: Any) -> str | None:
+    """The hub tells it of large files only."""
+    return sibling.lfs.sha256 if sibling.lfs is not None else None
+
+
+def _download(name: HubName, file: str, commit: str, digest: str | None) -> Path:
+    """The library checks a download's size; a wrong byte, new or in its cache, is found here."""
+    for again in (False, True):
+        fetched_file = hf_hub_download(name.repository, file, revision=commit, force_download=again)
+        if digest is None or sha256_of(Path(fetched_file)) == digest:
+            return Path(fetched_file)
+    raise LoadError(
+        f"{name}: {file} arrives damaged (its SHA-256 is not {digest}); try again later"
+    )
 
 
 def _only_gguf(name: HubName, listed: Sequence[str]) -> str:
@@ -148,7 +165,7 @@ def _reason(error: Exception) -> str:
         case errors.HfHubHTTPError():
             return f"{hub} answered {error.response.status_code}; try again later"
         case _ClientError() | errors.LocalEntryNotFoundError() | ConnectionError():
-            return f"{hub} could not be reached; check the network, or HF_ENDPOINT"
+            return f"{hub} could not be reached, or hung up; check the network, or HF_ENDPOINT"
         case OSError(errno=errno.ENOSPC | errno.EDQUOT):
             return "the disk is full; make room, or set HF_HOME to a folder that has space"
     return str(error)

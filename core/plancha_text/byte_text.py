@@ -18,17 +18,20 @@ CHATML = (
 
 def byte_text(*, adds_bos: bool = False, chat_template: str | None = CHATML) -> ModelText:
     """Ids 0 to 255 are the bytes, 256 to 259 `SPECIAL`; so k ASCII characters are k tokens."""
+    return ModelText(byte_tokenizer(adds_bos=adds_bos, chat_template=chat_template))
+
+
+def byte_tokenizer(*, adds_bos: bool = False, chat_template: str | None = CHATML) -> ModelTokenizer:
+    """What `byte_text` is made of."""
     tokenizer = Tokenizer(models.BPE(BYTE_ALPHABET, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([special_token(text) for text in SPECIAL])
-    return ModelText(
-        ModelTokenizer(
-            tokenizer=tokenizer,
-            token_bytes=(*[bytes([byte]) for byte in range(256)], *map(str.encode, SPECIAL)),
-            special=SPECIAL,
-            prefix=(BOS,) if adds_bos else (),
-            named={"bos_token": "<bos>", "eos_token": "<eos>"},
-            chat_template=chat_template,
-        )
+    return ModelTokenizer(
+        tokenizer=tokenizer,
+        token_bytes=(*[bytes([byte]) for byte in range(256)], *map(str.encode, SPECIAL)),
+        special=SPECIAL,
+        prefix=(BOS,) if adds_bos else (),
+        named={"bos_token": "<bos>", "eos_token": "<eos>"},
+        chat_template=chat_template,
     )

@@ -46,7 +46,7 @@ class ChatTemplate:
             ) from error
         except RecursionError:
             raise LoadError("the chat template is nested too deeply.") from None
-        self._assembles = any(self._assembles_in(chat, tokenizer) for chat in _HARMLESS)
+        self._assembles = self._finds_assembled(tokenizer)
         if self._assembles:
             log.info("chat_template_assembles_control_tokens")
 
@@ -88,13 +88,16 @@ class ChatTemplate:
             raise _failed("The model's chat template cannot take these messages.") from None
         return "".join(parts)
 
-    def _assembles_in(self, chat: list[dict[str, Any]], tokenizer: ModelTokenizer) -> bool:
-        try:
-            rendered = self._render(chat)
-        except RequestFailed:
-            return False
-        expected = encode_ids(tokenizer.tokenizer, self._controls.show(rendered))
-        return not np.array_equal(expected, self._controls.encode(rendered))
+    def _finds_assembled(self, tokenizer: ModelTokenizer) -> bool:
+        for chat in _HARMLESS:
+            try:
+                rendered = self._render(chat)
+            except RequestFailed:
+                continue  # it may well refuse some roles
+            expected = encode_ids(tokenizer.tokenizer, self._controls.show(rendered))
+            if not np.array_equal(expected, self._controls.encode(rendered)):
+                return True
+        return False
 
 
 def _texts_changed(value: Any, change: Any) -> Any:

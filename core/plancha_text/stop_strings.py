@@ -17,8 +17,10 @@ class StopMatcher:
     def push(self, text: str, counts: bool) -> str:
         """What can be shown now. A match completed while not `counts` is passed over.
 
-        On a match, `matched` is set and the text up to it is the last to be shown.
+        On a match, `matched` is set, and nothing after the text before it is ever shown.
         """
+        if self.matched:
+            return ""
         if not self._held and self._first.isdisjoint(text):
             return text
         known = self._held + text

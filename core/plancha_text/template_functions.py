@@ -12,8 +12,8 @@ from jinja2.utils import Namespace
 from plancha_text.template_budget import TooMuch, budget
 from plancha_text.template_sizes import (
     admit_width,
-    format_size,
     joined_size,
+    percent_size,
     replaced_size,
 )
 
@@ -64,7 +64,7 @@ def _admit_join(value: Any, d: Any = "", *rest: Any, **named: Any) -> list[Any]:
 
 
 def _admit_format(value: Any, *args: Any, **kwargs: Any) -> Any:
-    budget().admit(format_size(str(value), [args, kwargs]))
+    budget().admit(percent_size(str(value), [args, kwargs]))
     return value
 
 

@@ -22,6 +22,7 @@ from plancha_text.template_functions import FILTERS, GLOBALS, REMOVED_FILTERS, w
 from plancha_text.template_sizes import admit_method, binop_size, format_size
 
 _METHODS = (types.BuiltinMethodType, types.MethodType)
+_PLAIN = (str, int, float, types.NoneType)
 _NO_METHODS = ("encode", "translate", "maketrans", "expandtabs")
 
 
@@ -66,8 +67,9 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Every `+`, `*`, `**` and `%`."""
         budget().tick()
-        budget().admit(binop_size(operator, left, right))
-        return super().call_binop(context, operator, left, right)
+        size = binop_size(operator, left, right)
+        budget().admit(size)
+        return budget().made(super().call_binop(context, operator, left, right), size)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         """Numbers have none (`to_bytes` makes any length), texts none that blow up."""
@@ -91,14 +93,17 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
 def _finalize(value: Any) -> Any:
     """Everything that is written: its text may be as long as it is large."""
     budget().tick()
-    return value if isinstance(value, str) else budget().made(value)
+    if isinstance(value, _PLAIN):
+        return value
+    return budget().made(str(value), budget().size(value))
 
 
 def _concatenate(parts: Iterable[str]) -> str:
     """The text of a macro or block."""
     texts = list(parts)
-    budget().admit(sum(map(len, texts)))
-    return "".join(texts)
+    size = sum(map(len, texts))
+    budget().admit(size)
+    return str(budget().made("".join(texts), size))
 
 
 class _Checked(NodeTransformer):
@@ -129,6 +134,10 @@ class _Checked(NodeTransformer):
         for other in others:
             joined = self._placed(nodes.Add(joined, other), node)
         return joined
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
+        self.generic_visit(node)
+        return self._filtered(node, "made") if isinstance(node.arg, nodes.Slice) else node
 
     def visit_List(self, node: nodes.List) -> nodes.Node:
         return self._measured(node)

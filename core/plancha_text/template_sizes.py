@@ -1,6 +1,7 @@
 """How large a template's operations would come out, asked before they are done."""
 
 import re
+from string import Formatter
 from typing import Any
 
 from plancha_text.template_budget import TooMuch, budget
@@ -8,7 +9,8 @@ from plancha_text.template_budget import TooMuch, budget
 MOST_WIDTH = 1_000
 """Of numbers that say how wide, deep or many: a column, an indent, a batch."""
 
-_WIDTH = re.compile(r"\d{4}|\*|\{[^}]*\{")
+_CONVERSION = re.compile(r"%(?:\([^()]*\))?[-#0 +]*(?P<width>[\d*]*)\.?(?P<precision>[\d*]*)")
+_TOO_WIDE = re.compile(r"\*|\{|\d{4}")
 
 
 def binop_size(operator: str, left: Any, right: Any) -> int:
@@ -18,9 +20,9 @@ def binop_size(operator: str, left: Any, right: Any) -> int:
     if operator == "**":
         return _power_size(left, right)
     if operator == "%" and isinstance(left, str):
-        return format_size(left, right)
-    if operator == "+" and isinstance(left, str | list | tuple):
-        return len(left) + (len(right) if isinstance(right, str | list | tuple) else 1)
+        return percent_size(left, right)
+    if operator == "+":
+        return budget().size(left) + budget().size(right)
     return 1
 
 
@@ -46,12 +48,24 @@ def _digits(left: Any, right: Any) -> int:
     return 1
 
 
+def percent_size(form: str, arguments: Any) -> int:
+    """At most, of `form % arguments`. No widths of 1000 and more, nor any from arguments."""
+    conversions = _CONVERSION.findall(form)
+    return _formatted_size(
+        form, [width + "." + precision for width, precision in conversions], arguments
+    )
+
+
 def format_size(form: str, arguments: Any) -> int:
-    """At most, of `form % arguments` and `form.format(arguments)`. No widths of 1000 and more."""
-    if _WIDTH.search(form):
+    """At most, of `form.format(arguments)`; the like."""
+    fields = [spec or "" for _, name, spec, _ in Formatter().parse(form) if name is not None]
+    return _formatted_size(form, fields, arguments)
+
+
+def _formatted_size(form: str, specifications: list[str], arguments: Any) -> int:
+    if any(map(_TOO_WIDE.search, specifications)):
         raise TooMuch
-    places = form.count("%") + form.count("{")
-    return len(form) + places * (budget().size(arguments) + MOST_WIDTH)
+    return len(form) + len(specifications) * (budget().size(arguments) + MOST_WIDTH)
 
 
 def replaced_size(text: str, old: str, new: str) -> int:

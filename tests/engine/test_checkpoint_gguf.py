@@ -183,7 +183,7 @@ REFUSED_METADATA = [
     ({"{arch}.expert_count": 8}, "llama.expert_count is 8"),
     ({"{arch}.rope.dimension_count": 16}, "llama.rope.dimension_count is 16, must be .* 32"),
     ({"{arch}.attention.value_length": 16}, "llama.attention.value_length is 16"),
-    ({"{arch}.attention.head_count": "four"}, "head_count is 'four', must be an integer"),
+    ({"{arch}.attention.head_count": "four"}, "llama.attention.head_count is 'four', must be an"),
     ({"{arch}.attention.head_count_kv": [2, 2]}, r"head_count_kv is .*, must be an integer"),
     ({"{arch}.attention.head_count_kv": 3}, "kv_heads is 3, must be a divisor of heads = 4"),
     ({"{arch}.attention.head_count": 0}, "heads is 0, must be at least 1"),

@@ -12,7 +12,7 @@ import attrs
 import orjson
 import pytest
 
-from plancha.contracts import Executor, Geometry
+from plancha.contracts import Executor, Geometry, Text
 from plancha.gateway import Gateway
 from plancha.kernel import Kernel
 from plancha.options import structure
@@ -139,11 +139,11 @@ async def listening(
 
 @asynccontextmanager
 async def serving(
-    executor: Executor, *, limits: Limits | None = None, **options: Any
+    executor: Executor, *, text: Text | None = None, limits: Limits | None = None, **options: Any
 ) -> AsyncIterator[Server]:
     """A whole server; `options` are those of the transport."""
     async with (
-        embedded(executor, byte_text(), limits=limits) as kernel,
+        embedded(executor, text or byte_text(), limits=limits) as kernel,
         listening(kernel.gateway, kernel, **options) as server,
     ):
         yield server

@@ -335,6 +335,17 @@ async def test_what_is_no_http_is_refused_and_nobody_else_notices(
         assert (await server.post("/v1/completions", GOOD))[0] == 200
 
 
+async def test_an_address_that_is_no_text_is_not_found(
+    serve: Any, emits: Any, connect: Any
+) -> None:
+    async with serve(emits(65)) as server, connect(server) as client:
+        await client.send(
+            b"GET /\xff\xed\xa0\xbd%ed%a0 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        )
+        answer = await client.receive_all()
+    assert answer.startswith((b"HTTP/1.1 404 ", b"HTTP/1.0 400 ", b"HTTP/1.1 400 "))
+
+
 async def test_unknown_addresses_and_methods_have_the_error_shape(serve: Any, emits: Any) -> None:
     async with serve(emits(65)) as server:
         status, answer = await server.get("/nothing")

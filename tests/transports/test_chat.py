@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from plancha_text.byte_text import byte_text
+
 ASKED = {"messages": [{"role": "user", "content": "Hi?"}]}
 PATH = "/v1/chat/completions"
 
@@ -20,9 +22,13 @@ async def test_a_whole_answer_is_a_message_of_the_assistant(serve: Any, says: An
         "logprobs": None,
         "finish_reason": "stop",
     }
-    usage = answer["usage"]
-    assert usage["completion_tokens"] == 6
-    assert usage["total_tokens"] == usage["prompt_tokens"] + 6
+    # <|im_start|>user⏎Hi?<|im_end|>⏎<|im_start|>assistant⏎, a special token being one
+    prompt_tokens = 1 + len("user\nHi?") + 1 + 1 + 1 + len("assistant\n")
+    assert answer["usage"] == {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": 6,
+        "total_tokens": prompt_tokens + 6,
+    }
 
 
 async def test_a_stream_opens_with_the_role_and_ends_with_an_empty_delta(
@@ -115,3 +121,18 @@ async def test_malformed_messages_are_named(
         assert (status, error["type"]) == (400, "invalid_request_error")
         assert error["param"] == param
         assert (await server.post(PATH, ASKED))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "template",
+    [None, "{{ raise_exception('roles must alternate') }}", "{{ messages.__class__.__mro__ }}"],
+)
+async def test_a_model_that_cannot_chat_says_so_and_still_completes(
+    serve: Any, says: Any, template: str | None
+) -> None:
+    async with serve(says("Hello"), text=byte_text(chat_template=template)) as server:
+        for stream in (False, True):
+            status, error = await server.refusal(PATH, {**ASKED, "stream": stream})
+            assert (status, error["param"]) == (400, "messages")
+            assert "Traceback" not in error["message"] and "jinja" not in error["message"].lower()
+        assert (await server.post("/v1/completions", {"prompt": "x"}))[0] == 200

@@ -115,15 +115,3 @@ async def test_a_client_that_goes_in_the_middle_of_its_body(
         await client.reset()
         assert (await server.post("/v1/completions", {"prompt": "x"}))[0] == 200
         assert len(server.gateway._records) == 1
-
-
-async def test_a_reader_that_stops_reading_and_then_leaves(
-    serve: Any, emits: Any, connect: Any, until: Any
-) -> None:
-    """Its socket's buffers are full, so the server waits inside a write when it goes."""
-    body = {"prompt": "x", "max_tokens": 250, "request_id": "l" * 128}
-    async with serve(emits(65)) as server, connect(server) as client:
-        await client.post("/generate", body)
-        await client.receive_until(b'"A"')
-        await client.reset()
-        await server.quiet()

@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from plancha_text.byte_text import byte_text
+
 
 def text_of(events: list[Any], index: int = 0) -> str:
     choices = [choice for _, data in events if data != "[DONE]" for choice in data["choices"]]
@@ -229,3 +231,16 @@ async def test_special_tokens_are_shown_when_asked_for(serve: Any, emits: Any) -
         _, hidden = await server.post("/v1/completions", {**body, "skip_special_tokens": True})
     assert shown["choices"][0]["text"] == "ok<|im_end|>"
     assert hidden["choices"][0]["text"] == "ok"
+
+
+async def test_an_empty_prompt_is_served_where_the_tokenizer_adds_a_bos(
+    serve: Any, says: Any
+) -> None:
+    async with serve(says("Hi"), text=byte_text(adds_bos=True)) as server:
+        for prompt in ("", [""]):
+            status, answer = await server.post("/v1/completions", {"prompt": prompt})
+            assert (status, answer["usage"]["prompt_tokens"]) == (200, 1)
+        refused: list[tuple[list[list[int]], str]] = [([], "prompt"), ([[]], "prompt[0]")]
+        for nothing, param in refused:
+            status, error = await server.refusal("/v1/completions", {"prompt": nothing})
+            assert (status, error["param"]) == (400, param)

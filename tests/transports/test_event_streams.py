@@ -215,23 +215,6 @@ async def test_a_request_cancelled_by_another_call_ends_with_an_error(
         await server.quiet()
 
 
-async def test_a_lagging_reader_gets_several_tokens_in_one_event(
-    serve: Any, emits: Any, connect: Any
-) -> None:
-    """Two steps whose tokens wait together make one chunk; and no text is lost."""
-    body = {"prompt": "x", "stream": True, "max_tokens": 200}
-    async with serve(emits(*b"ABCDEFGHI" * 23)) as server, connect(server) as client:
-        await client.post("/v1/completions", body)
-        answer = await client.receive_until(b"[DONE]")
-    chunks = [
-        orjson.loads(line[6:])
-        for line in answer.split(b"\n")
-        if line.startswith(b"data: {") and line.endswith(b"}")
-    ]
-    text = "".join(chunk["choices"][0]["text"] for chunk in chunks)
-    assert text == ("ABCDEFGHI" * 23)[:200]
-
-
 async def test_no_content_and_no_trace_is_logged(
     serve: Any, emits: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -46,12 +46,13 @@ async def test_tokens_come_one_by_one_and_done_ends_them(serve: Any, emits: Any)
         await socket.send_json({"type": "generate", "id": "a", "prompt": "xyz"})
         queued = await said(socket)
         assert (queued["type"], queued["id"], queued["model"]) == ("queued", "a", "tiny")
+        assert queued["request_id"] == "a"  # its label, as nothing else was given
         tokens = []
         for _ in range(3):
             await gated.run(1)
             tokens.append(await said(socket))
         done = await said(socket)
-        _, stored = await server.get(f"/v1/requests/{queued['request_id']}/usage")
+        _, stored = await server.get(f"/v1/requests/{queued['server_id']}/usage")
     assert tokens == [
         {"type": "token", "id": "a", "index": 0, "token": 72, "text": "H"},
         {"type": "token", "id": "a", "index": 1, "token": 105, "text": "i"},
@@ -60,7 +61,7 @@ async def test_tokens_come_one_by_one_and_done_ends_them(serve: Any, emits: Any)
     assert done == {
         "type": "done",
         "id": "a",
-        "request_id": queued["request_id"],
+        "server_id": queued["server_id"],
         "text": "",
         "finish_reason": "stop",
         "usage": {"input_tokens": 3, "output_tokens": 3},
@@ -151,7 +152,7 @@ async def test_a_request_cancelled_by_http_ends_as_cancelled(serve: Any, emits: 
         queued = await said(socket)
         await gated.run(1)
         await gated.started()
-        await server.post(f"/v1/requests/{queued['request_id']}/cancel")
+        await server.post(f"/v1/requests/{queued['server_id']}/cancel")
         assert (await to_the_end(socket, "a"))[-1]["type"] == "cancelled"
         gated.open()
 

@@ -1,5 +1,6 @@
 """One WebSocket: requests that run side by side, told apart by the ids their client gave them."""
 
+import time
 from contextlib import suppress
 
 import anyio
@@ -87,7 +88,8 @@ class Conversation:
     async def _answer(self, client_id: str, ask: Ask, scope: anyio.CancelScope) -> None:
         """Task: one request, to its terminal message."""
         events: SocketEvents | None = None
-        failure: Failure | None = CANCELLED
+        failure: Failure | None = CANCELLED  # also when the client leaves
+        began = time.monotonic()
         try:
             with scope:
                 async with await self._gateway.generate(ask.call) as generation:
@@ -103,6 +105,12 @@ class Conversation:
             # Before the terminal message, after which the client may use the id again.
             del self._running[client_id]
             self._ended.set()
+            log.info(
+                "socket_request",
+                outcome="done" if failure is None else failure.code,
+                seconds=round(time.monotonic() - began, 3),
+                request=None if events is None else events.record.id,
+            )
         await self._send(_last(client_id, events, failure))
 
     async def _send_all(self, events: SocketEvents, generation: Generation) -> None:

@@ -72,9 +72,8 @@ async def failures_as_json(request: web.Request, handler: Handler) -> web.Stream
     except RequestFailed as failed:
         return failure_response(failed.failure)
     except web.HTTPNotFound:
-        return error_response(
-            404, "not_found", f"There is nothing at {request.path[:80]}; try /v1/models."
-        )
+        message = f"There is nothing at {request.path[:80]!a}; try /v1/models."
+        return error_response(404, "not_found", message)
     except web.HTTPMethodNotAllowed as refused:
         allowed = ", ".join(sorted(refused.allowed_methods))
         message = f"{request.method[:20]} is not allowed here; use {allowed}."

@@ -10,6 +10,7 @@ from plancha.messages import FinishReason
 from plancha.record import Record
 from plancha_transports.answers import usage
 from plancha_transports.failures import CANCELLED, error_object
+from plancha_transports.request_ids import shown_id
 
 
 def refused(client_id: str | None, failure: Failure) -> str:
@@ -32,14 +33,14 @@ class SocketEvents:
 
     def __init__(self, client_id: str, record: Record) -> None:
         self._id = client_id
-        self._record = record
+        self.record = record
         self._tokens = 0
         self._finish_reason: FinishReason | None = None
         self._rest = ""
 
     def queued(self) -> str:
-        """Accepted here; `request_id` names it at `/v1/requests/{id}`."""
-        return self._about("queued", label=self._record.label, model=self._record.model)
+        """Accepted here; `server_id` is our name for it, as at `/v1/requests/{id}`."""
+        return self._about("queued", request_id=shown_id(self.record), model=self.record.model)
 
     def deltas(self, deltas: list[Delta]) -> str | None:
         """The new tokens in one message; None when only the end came."""
@@ -62,17 +63,17 @@ class SocketEvents:
             "done",
             text=self._rest,
             finish_reason=self._finish_reason,
-            usage=usage(self._record),
+            usage=usage(self.record),
         )
 
     def failed(self, failure: Failure) -> str:
         """Broke off, or was cancelled."""
         if failure is CANCELLED:
-            return self._about("cancelled", usage=usage(self._record))
+            return self._about("cancelled", usage=usage(self.record))
         return self._about("error", **error_object(failure))
 
     def _about(self, kind: str, **rest: Any) -> str:
-        return _message({"type": kind, "id": self._id, "request_id": self._record.id, **rest})
+        return _message({"type": kind, "id": self._id, "server_id": self.record.id, **rest})
 
 
 def _message(message: dict[str, Any]) -> str:

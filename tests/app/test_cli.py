@@ -1,0 +1,179 @@
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from plancha_app.cli import main
+
+Install = Callable[..., None]
+Write = Callable[[str], Path]
+
+LIGHT = "def make(options, site):\n    pass\n"
+BAD = "import a_module_that_nobody_has\n"
+
+
+@pytest.fixture
+def light_executor(install: Install) -> None:
+    install("light-executor", "light_executor", LIGHT, "plancha.executors", light="make")
+
+
+@pytest.fixture
+def plancha(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run the command in this process: exit code, stdout, stderr."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as left:
+            main([*map(str, words)])
+        out, err = capsys.readouterr()
+        assert left.value.code is None or isinstance(left.value.code, int)
+        return left.value.code or 0, out, err
+
+    return run
+
+
+Plancha = Callable[..., tuple[int, str, str]]
+
+
+@pytest.mark.usefixtures("light_executor")
+def test_check_says_that_a_right_file_is_right(plancha: Plancha, deployment_file: Write) -> None:
+    path = deployment_file('executor.plugin = "light"\n')
+
+    assert plancha("check", path) == (0, f"{path}: right\n", "")
+
+
+def test_check_lists_every_mistake_and_leaves_with_2(
+    plancha: Plancha, deployment_file: Write
+) -> None:
+    path = deployment_file('[schedular]\n[kv]\nblock_size = "16"\n[executor]\nplugin = "tocrh"\n')
+
+    code, out, err = plancha("check", path)
+
+    assert (code, out) == (2, "")
+    first, *others = err.splitlines()
+    assert first == f"{path}: 3 mistakes"
+    assert [line.split()[0] for line in others] == [
+        "schedular:",
+        "kv.block_size",
+        "executor.plugin:",
+    ]
+
+
+@pytest.mark.parametrize("command", ["check", "serve", "plugins"])
+def test_a_file_that_is_not_there_is_one_mistake(plancha: Plancha, command: str) -> None:
+    code, _, err = plancha(command, "absent.toml")
+
+    assert code == 2
+    assert err == "absent.toml: 1 mistake\n  cannot be read: No such file or directory\n"
+
+
+@pytest.mark.usefixtures("light_executor")
+def test_plugins_are_listed_and_only_named_ones_loaded(
+    plancha: Plancha, install: Install, deployment_file: Write
+) -> None:
+    install("bad", "bad_module", BAD, "plancha.schedulers", bad="make")
+    path = deployment_file('executor.plugin = "light"\n')
+
+    code, out, _ = plancha("plugins", path)
+
+    rows = {line.split()[1]: re.split(r"  +", line) for line in out.splitlines()}
+    assert code == 0
+    assert rows["NAME"] == ["KIND", "NAME", "DISTRIBUTION", "VERSION", "CONTRACT", "MODULE"]
+    assert rows["bad"] == [
+        "scheduler", "bad", "bad", "1.2.3", "not loaded", "bad_module:make",
+    ]  # fmt: skip
+    assert rows["light"][4] == "0"
+    assert rows["fcfs"][2:] == ["plancha", "0.1.0", "0", "plancha_schedulers.fcfs:fcfs"]
+    assert "bad_module" not in sys.modules
+
+
+@pytest.mark.usefixtures("light_executor")
+def test_a_named_plugin_that_fails_is_listed_with_its_reason(
+    plancha: Plancha, install: Install, deployment_file: Write
+) -> None:
+    install("bad", "bad_module", BAD, "plancha.schedulers", bad="make")
+    path = deployment_file('executor.plugin = "light"\nscheduler.plugin = "bad"\n')
+
+    code, out, _ = plancha("plugins", path)
+
+    assert code == 1
+    assert "ModuleNotFoundError: No module named 'a_module_that_nobody_has'" in out
+
+
+def test_a_model_that_nobody_knows_is_one_line(plancha: Plancha) -> None:
+    code, _, err = plancha("pull", "smolm2")
+
+    assert code == 1
+    assert err.count("\n") == 1
+    assert "smollm2" in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("bench", "http://x", "--requests", "0"), ("serv",), ("bench",), ("serve", "--port", "x")],
+)
+def test_a_mistyped_command_is_told_and_leaves_with_2(
+    plancha: Plancha, words: tuple[str, ...]
+) -> None:
+    code, out, err = plancha(*words)
+
+    assert code == 2
+    assert "Error" in out + err
+    assert "Traceback" not in out + err
+
+
+def test_help_needs_neither_torch_nor_a_web_server() -> None:
+    program = (
+        "import sys, plancha_app.cli\n"
+        "heavy = {'torch', 'numba', 'numpy', 'aiohttp', 'transformers'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+async def _stream(url: str, number: int) -> list[str]:
+    body = {"prompt": f"{number} apples and", "max_tokens": 8, "temperature": 0, "stream": True}
+    async with aiohttp.request("POST", f"{url}/v1/completions", json=body) as response:
+        assert response.status == 200
+        lines = (await response.text()).splitlines()
+    return [line.removeprefix("data: ") for line in lines if line]
+
+
+@pytest.mark.model
+@pytest.mark.usefixtures("model_file")
+async def test_the_server_process_streams_to_several_and_leaves_with_0(
+    deployment_file: Write,
+) -> None:
+    path = deployment_file(
+        "[executor]\nplugin = 'torch'\nkv_memory = '64MiB'\n[transport.http]\nport = 0\n"
+    )
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "plancha_app", "serve", str(path)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert process.stdout is not None
+    greeting = (await process.stdout.readline()).decode()
+    url = re.search(r"http://\S+", greeting)
+    assert url is not None, (await process.communicate())[1].decode()
+
+    answers = await asyncio.gather(*(_stream(url[0], number) for number in range(3)))
+    process.send_signal(signal.SIGTERM)
+    _, err = await process.communicate()
+
+    assert process.returncode == 0
+    for *events, done in answers:
+        usage = [json.loads(event) for event in events]
+        assert done == "[DONE]"
+        assert "".join(choice["text"] for event in usage for choice in event["choices"])
+    assert all(json.loads(line) for line in err.decode().splitlines())
+    assert "apples" not in err.decode()
