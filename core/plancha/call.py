@@ -24,5 +24,9 @@ class Call:
     max_tokens_param: str = "max_tokens"
     stop: tuple[str, ...] = ()
     skip_special_tokens: bool = True
+    n: int = 1
+    logprobs: int | None = None  # alternatives reported with each output token
+    prompt_logprobs: bool = False
+    cache_salt: str = ""  # narrows whose cached prompts this one may share
     label: str | None = None
     tenant: str = "default"

@@ -28,11 +28,11 @@ from plancha.messages import (
     Frame,
     InferenceRequest,
     Int32s,
-    Load,
     Rejected,
     Submit,
     Upstream,
 )
+from plancha.outboxes import Outboxes
 from plancha.record import Record
 from plancha.sampling import Sampling
 
@@ -45,17 +45,17 @@ TOKENISER_THREADS = 2
 class Gateway:
     """Answers calls with generations. Made before the model is loaded; `open` makes it ready."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, public_prefixes: tuple[str, ...] = ()) -> None:
         self.model = model
+        self._public_texts = public_prefixes  # raw prompts whose cached beginnings all may share
+        self._public_ids: list[Int32s] = []
         self.state: State = "loading"
         self.reason = "loading"
-        self.load: Load | None = None  # the worker's last report
+        self.outboxes = Outboxes()
         self._text: Text | None = None
         self._upstream: MemoryObjectSendStream[Upstream] | None = None
         self._context_length = 0
-        self._streams: dict[int, tuple[Generation, Stream]] = {}  # those the worker has not ended
         self._numbers = count()
-        self._running: dict[str, Generation] = {}
         self._records: OrderedDict[str, Record] = OrderedDict()  # the running and the latest ended
         self._controls: dict[int, Control] = {}
         self._controls_waiting = anyio.Event()
@@ -68,6 +68,7 @@ class Gateway:
         self._text = text
         self._upstream = upstream
         self._context_length = context_length
+        self._public_ids = [text.encode(prefix) for prefix in self._public_texts]
         self.state, self.reason = "ready", ""
 
     def refuse(self, state: Literal["draining", "failed"], reason: str) -> None:
@@ -77,16 +78,16 @@ class Gateway:
     @property
     def running(self) -> int:
         """Requests accepted here that have not ended."""
-        return len(self._running)
+        return len(self.outboxes.running)
 
     def fail_all(self, failure: Failure) -> None:
         """End every request that is still running with `failure`."""
-        for generation in self._running.values():
+        for generation in self.outboxes.running.values():
             generation.fail(failure)
 
     def fail_queued(self, failure: Failure) -> None:
         """End every request that still waits for its first step with `failure`."""
-        for generation in self._running.values():
+        for generation in self.outboxes.running.values():
             if generation.record.state == "queued":
                 generation.fail(failure)
 
@@ -100,8 +101,8 @@ class Gateway:
     def cancel(self, request_id: str, tenant: str) -> Record:
         """Cancel a request by its id; ended already: nothing to do. Raises as `record` does."""
         record = self.record(request_id, tenant)
-        if request_id in self._running:
-            self._running[request_id].cancel()
+        if request_id in self.outboxes.running:
+            self.outboxes.running[request_id].cancel()
         return record
 
     def text_of(self, tokens: tuple[int, ...], *, skip_special_tokens: bool) -> str:
@@ -137,6 +138,11 @@ class Gateway:
             max_tokens=call.max_tokens,
             clamp=call.clamp,
             max_tokens_param=call.max_tokens_param,
+            n=call.n,
+            namespace=f"{call.tenant}\0{call.cache_salt}".encode(),
+            public_tokens=tuple(self._public_tokens(prompt) for prompt in prompts),
+            logprobs=call.logprobs,
+            prompt_logprobs=call.prompt_logprobs,
         )
         generation = self._accept(call, request, text)
         submit = Submit(request, tuple(stream.number for stream in generation.streams))
@@ -144,7 +150,8 @@ class Gateway:
             await upstream.send(submit)
         except BaseException:
             generation.cancel()  # the caller's end may land when the worker has it already
-            self._forget(generation)
+            self.outboxes.forget(generation)
+            self._records.pop(generation.record.id, None)
             raise
         return generation
 
@@ -152,7 +159,7 @@ class Gateway:
         """Task: bring what the worker sends to the outboxes."""
         async for message in frames:
             if isinstance(message, Frame):
-                self._deliver(message)
+                self.outboxes.deliver(message)
             else:
                 self._refused(message)
 
@@ -202,15 +209,19 @@ class Gateway:
     def _accept(self, call: Call, request: InferenceRequest, text: Text) -> Generation:
         streams = tuple(
             Stream(
-                next(self._numbers),
-                index,
-                text.stream(
+                number=next(self._numbers),
+                index=index,
+                prompt=prompt,
+                text=text.stream(
                     stop=call.stop,
                     min_tokens=call.sampling.min_tokens,
                     skip_special_tokens=call.skip_special_tokens,
                 ),
+                alternatives=call.logprobs,
             )
-            for index in range(len(request.prompts))
+            for index, prompt in enumerate(
+                prompt for prompt in request.prompts for _ in range(request.n)
+            )
         )
         record = Record(
             id=request.id,
@@ -221,52 +232,29 @@ class Gateway:
             input_tokens=sum(int(prompt.size) for prompt in request.prompts),
         )
         generation = Generation(record, streams, self._send_control)
-        for stream in streams:
-            self._streams[stream.number] = generation, stream
-        self._running[record.id] = generation
+        self.outboxes.add(generation)
         self._records[record.id] = record
         while len(self._records) > REMEMBERED_REQUESTS:
             self._records.popitem(last=False)
         return generation
 
+    def _public_tokens(self, prompt: Int32s) -> int:
+        """Length of the longest public prefix that this prompt begins with."""
+        lengths = [
+            ids.size
+            for ids in self._public_ids
+            if ids.size <= prompt.size and (prompt[: ids.size] == ids).all()
+        ]
+        return max(lengths, default=0)
+
     def _send_control(self, control: Control) -> None:
         self._controls[control.stream] = control
         self._controls_waiting.set()
 
-    def _forget(self, generation: Generation) -> None:
-        self._records.pop(generation.record.id, None)
-        self._running.pop(generation.record.id, None)
-        for stream in generation.streams:
-            self._streams.pop(stream.number, None)
-
-    def _deliver(self, frame: Frame) -> None:
-        self.load = frame.load
-        streams = self._streams
-        woken: set[Generation] = set()
-        for number in frame.joined:
-            if number in streams:
-                streams[number][0].record.state = "generating"
-        for number, token in zip(frame.streams.tolist(), frame.tokens.tolist(), strict=True):
-            if number in streams:
-                generation, stream = streams[number]
-                stream.tokens.append(token)
-                woken.add(generation)
-        for finished in frame.finished:
-            if finished.stream in streams:
-                generation, stream = streams.pop(finished.stream)
-                stream.finished = finished
-                if generation.close_record():
-                    self._running.pop(generation.record.id, None)
-                woken.add(generation)
-        for generation in woken:
-            generation.wake()
-
     def _refused(self, rejected: Rejected) -> None:
-        number = rejected.streams[0]
-        if number in self._streams:
-            generation, _ = self._streams[number]
-            self._forget(generation)
-            generation.fail(rejected.failure)
+        generation = self.outboxes.refuse(rejected)
+        if generation is not None:
+            self._records.pop(generation.record.id, None)
 
 
 class Transport(Protocol):

@@ -6,29 +6,68 @@ from typing import Self
 
 import anyio
 import attrs
+import numpy as np
 import structlog
 
 from plancha.contracts import TextStream
 from plancha.failure import Failure, RequestFailed, engine_error
-from plancha.messages import Cancel, Control, Finished, FinishReason, Truncate
+from plancha.messages import (
+    Cancel,
+    Control,
+    Finished,
+    FinishReason,
+    Int32s,
+    Logprobs,
+    Truncate,
+)
 from plancha.record import Record
 
 log = structlog.get_logger()
+
+LEAST_LOGPROB = -9999.0
+"""Stands for minus infinity, which JSON has no number for."""
+
+
+@attrs.frozen
+class TokenLogprob:
+    """One token's log-probability, and the best tokens in its place with theirs, best first."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+def token_logprobs(tokens: Int32s, logprobs: Logprobs, alternatives: int) -> list[TokenLogprob]:
+    """Columns as one object a token, floored at `LEAST_LOGPROB`."""
+    chosen = np.maximum(np.nan_to_num(logprobs.chosen, nan=LEAST_LOGPROB), LEAST_LOGPROB)
+    top = np.maximum(np.nan_to_num(logprobs.top, nan=LEAST_LOGPROB), LEAST_LOGPROB)
+    return [
+        TokenLogprob(token, logprob, tuple(zip(ids, best, strict=True)))
+        for token, logprob, ids, best in zip(
+            tokens.tolist(),
+            chosen.tolist(),
+            logprobs.top_ids[:, :alternatives].tolist(),
+            top[:, :alternatives].tolist(),
+            strict=True,
+        )
+    ]
 
 
 @attrs.frozen
 class Delta:
     """What one token, or the end of one stream, adds.
 
-    `index` is the prompt's. `token` is None at the end of the stream, and only there
-    `finish_reason` is set; `text` there is what had been held back. A token whose text is still
-    undecided, or that is hidden (an ending eos), has text "".
+    `index` is the output's: prompt i has the n outputs from i * n on. `token` is None at the end of
+    the stream, and only there `finish_reason` is set; `text` there is what had been held back. A
+    token whose text is still undecided, or that is hidden (an ending eos), has text "". `logprob`
+    comes with every token if it was asked for.
     """
 
     index: int
     token: int | None
     text: str
     finish_reason: FinishReason | None = None
+    logprob: TokenLogprob | None = None
 
 
 @attrs.define(eq=False)
@@ -41,8 +80,12 @@ class Stream:
 
     number: int
     index: int
+    prompt: Int32s
     text: TextStream
+    alternatives: int | None = None  # reported with each token; None: no log-probabilities
     tokens: list[int] = attrs.field(factory=list)
+    logprobs: list[TokenLogprob] = attrs.field(factory=list)  # of `tokens`, if asked for
+    prompt_logprobs: list[TokenLogprob] = attrs.field(factory=list)  # from the second token on
     finished: Finished | None = None
     output_tokens: int = 0  # handed to the client so far
     closed: bool = False  # its end has been handed to the client
@@ -139,13 +182,15 @@ class Generation:
 
     def _drain_stream(self, stream: Stream, deltas: list[Delta]) -> None:
         tokens, stream.tokens = stream.tokens, []
+        logprobs, stream.logprobs = stream.logprobs or [None] * len(tokens), []
         finished = stream.finished
-        for position, token in enumerate(tokens, start=1):
+        pairs = zip(tokens, logprobs, strict=True)
+        for position, (token, logprob) in enumerate(pairs, start=1):
             stream.output_tokens += 1
             if finished is not None and finished.hidden and position == len(tokens):
-                deltas.append(Delta(stream.index, token, ""))
+                deltas.append(Delta(stream.index, token, "", None, logprob))
                 break
-            deltas.append(Delta(stream.index, token, stream.text.push(token)))
+            deltas.append(Delta(stream.index, token, stream.text.push(token), None, logprob))
             if stream.text.stopped:
                 self._send_control(Truncate(stream.number, stream.output_tokens))
                 stream.closed = True

@@ -106,5 +106,4 @@ class Joining:
         candidate.passed, candidate.passed_since_s = 0, None
         if not candidate.joined_once:
             candidate.joined_once = True
-            candidate.cached_tokens = cached
-            self.report.joined(candidate.stream)
+            self.report.joined(candidate.stream, cached if candidate.parent is None else 0)

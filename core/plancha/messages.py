@@ -100,18 +100,17 @@ class Rejected:
 class Finished:
     """One stream ended. Exactly one per stream of an accepted request.
 
-    `prompt_tokens` counts what was prefilled (replays after a preemption excluded), `cached_tokens`
-    those of them that the prefix cache had; both are 0 for a prompt's outputs after the first,
-    since a prompt is counted once. `output_tokens` are those sampled and kept, the ending eos or
-    stop id included. `hidden` is true when the last token is such an id and has no text to show.
-    `failure` is set when `reason` is "error".
+    `prompt_tokens` counts what was prefilled, cached tokens included and replays after a preemption
+    excluded; it is 0 for a prompt's outputs after the first, since a prompt is counted once.
+    `output_tokens` are those sampled and kept, the ending eos or stop id included. `hidden` is true
+    when the last token is such an id and has no text to show. `failure` is set when `reason` is
+    "error".
     """
 
     stream: int
     reason: FinishReason
     prompt_tokens: int
     output_tokens: int
-    cached_tokens: int = 0
     hidden: bool = False
     failure: Failure | None = None
 
@@ -126,6 +125,18 @@ class Load:
     waiting: int
     cached_blocks: int = 0
     waste: float = 0.0  # share of the reserved token slots whose token is not known yet
+
+
+@attrs.frozen
+class Joined:
+    """A stream's sequence entered the batch for the first time.
+
+    `cached_tokens` of its prompt were found in the prefix cache; 0 for a prompt's outputs after the
+    first, since a prompt is counted once.
+    """
+
+    stream: int
+    cached_tokens: int
 
 
 @attrs.frozen(eq=False)
@@ -160,13 +171,12 @@ class Frame:
     """What one step, or one round of controls, means to a gateway.
 
     `streams` and `tokens` are columns: token `tokens[i]` is the next of stream `streams[i]`; a
-    stream appears at most once. `logprobs`, if anybody asked, has a row for each. `joined` are the
-    streams whose first prefill was planned.
+    stream appears at most once. `logprobs`, if anybody asked, has a row for each.
     """
 
     streams: Int64s
     tokens: Int32s
-    joined: tuple[int, ...]
+    joined: tuple[Joined, ...]
     finished: tuple[Finished, ...]
     load: Load
     logprobs: Logprobs | None = None

@@ -321,7 +321,6 @@ class Planner:
                 reason,
                 prompt_tokens=sequence.prefilled if first else 0,
                 output_tokens=output if keep is None else min(keep, output),
-                cached_tokens=min(sequence.cached_tokens, sequence.prefilled) if first else 0,
                 hidden=hidden,
                 failure=failure,
             )

@@ -18,6 +18,7 @@ class Record:
     model: str
     created: int  # wall clock, Unix seconds
     input_tokens: int
+    cached_tokens: int = 0  # of the input tokens, found in the prefix cache
     output_tokens: int = 0
     state: State = "queued"
     outcome: Outcome | None = None

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from plancha.messages import Finished, Frame, Int32s, Int64s, Load, Logprobs, PromptLogprobs
+from plancha.messages import Finished, Frame, Int32s, Int64s, Joined, Load, Logprobs, PromptLogprobs
 
 NO_STREAMS: Int64s = np.empty(0, np.int64)
 NO_TOKENS: Int32s = np.empty(0, np.int32)
@@ -16,7 +16,7 @@ class Report:
         self._tokens: Int32s = NO_TOKENS
         self._logprobs: Logprobs | None = None
         self._prompts: list[PromptLogprobs] = []
-        self._joined: list[int] = []
+        self._joined: list[Joined] = []
         self._finished: list[Finished] = []
 
     def tokens(self, streams: Int64s, tokens: Int32s, logprobs: Logprobs | None) -> None:
@@ -29,9 +29,9 @@ class Report:
         """Log-probabilities of the stream's prompt tokens from position `start` on."""
         self._prompts.append(PromptLogprobs(stream, start, logprobs))
 
-    def joined(self, stream: int) -> None:
+    def joined(self, stream: int, cached_tokens: int) -> None:
         """The stream's sequence entered the batch for the first time."""
-        self._joined.append(stream)
+        self._joined.append(Joined(stream, cached_tokens))
 
     def finished(self, finished: Finished) -> None:
         """A stream ended."""

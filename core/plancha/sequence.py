@@ -34,7 +34,6 @@ class Sequence:
     host_blocks: list[int] = attrs.field(factory=list)
     block_hashes: list[bytes] = attrs.field(factory=list)  # of its leading full blocks
     joined_once: bool = False
-    cached_tokens: int = 0  # found in the prefix cache when it first joined
     preemptions: int = 0
     passed: int = 0  # others that joined past it, since it was first of the line and did not fit
     passed_since_s: float | None = None

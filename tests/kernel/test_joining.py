@@ -8,7 +8,6 @@ from plancha.contracts import Tenant
 from plancha.joining import LONGEST_PASSED_S, MOST_PASSES
 from plancha.testing.executors import chain
 
-
 LARGE = [65] * 180
 
 

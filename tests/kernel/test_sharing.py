@@ -29,18 +29,18 @@ def test_a_prompt_asked_again_computes_at_least_one_token(
     rig: Any, tokens: int, cached: int
 ) -> None:
     simulation, first, again = twice(rig, x(tokens))
-    assert simulation.finished[first].cached_tokens == 0
-    assert simulation.finished[again].cached_tokens == cached
+    assert simulation.cached[first] == 0
+    assert simulation.cached[again] == cached
     assert simulation.finished[again].prompt_tokens == tokens
 
 
 def test_another_tenants_prompt_is_never_found(rig: Any) -> None:
     simulation, _, own = twice(rig, x(160), tenant="default")
-    assert simulation.finished[own].cached_tokens == 144
+    assert simulation.cached[own] == 144
     before = len(simulation.plans)
     other = simulation.submit(x(160), 10, tenant="somebody-else")
     simulation.run()
-    assert simulation.finished[other].cached_tokens == 0
+    assert simulation.cached[other] == 0
     cold = rig.chain()
     cold.submit(x(160), 10)
     cold.run()
@@ -53,7 +53,7 @@ def test_a_salt_narrows_and_a_public_prefix_widens(rig: Any) -> None:
     def cached(tenant: bytes, public: int) -> int:
         stream = simulation.submit(x(100), 2, namespace=tenant, public_tokens=(public,))
         simulation.run()
-        return int(simulation.finished[stream].cached_tokens)
+        return int(simulation.cached[stream])
 
     assert cached(b"a", 50) == 0
     assert cached(b"b", 50) == 48  # three whole public blocks
@@ -141,7 +141,7 @@ def test_the_least_recently_used_prompt_is_given_up_first(rig: Any) -> None:
     def cached(byte: int) -> int:
         stream = simulation.submit([byte] * 65, 1)
         simulation.run()
-        return int(simulation.finished[stream].cached_tokens)
+        return int(simulation.cached[stream])
 
     assert [cached(byte) for byte in (65, 66, 67)] == [0, 0, 0]  # 4 full blocks each
     assert cached(65) == 64  # now the most recent
@@ -163,5 +163,5 @@ def test_a_failed_step_empties_the_cache(rig: Any) -> None:
     assert simulation.finished[doomed].reason == "error"
     again = simulation.submit(x(100), 5)
     simulation.run()
-    assert simulation.finished[again].cached_tokens == 0
+    assert simulation.cached[again] == 0
     assert simulation.outputs[again] == simulation.outputs[first]

@@ -18,7 +18,8 @@ from plancha.testing.clock import FakeClock
 class Simulation:
     """Submit, step, look. After every step the pool's books are checked.
 
-    `outputs` are the tokens each stream was sent, `finished` how it ended, `plans` every step.
+    `outputs` are the tokens each stream was sent, `finished` how it ended, `cached` how much of its
+    prompt was found, `plans` every step.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Simulation:
         self.planner = Planner(site, scheduler(site), self.allocator)
         self.outputs: dict[int, list[int]] = {}
         self.finished: dict[int, Finished] = {}
+        self.cached: dict[int, int] = {}
         self.plans: list[Plan] = []
         self._executor = executor
         self._step_s = step_s
@@ -122,6 +124,9 @@ class Simulation:
         for stream, token in zip(frame.streams.tolist(), frame.tokens.tolist(), strict=True):
             assert stream not in self.finished, f"stream {stream} got a token after its end"
             self.outputs[stream].append(token)
+        for joined in frame.joined:
+            assert joined.stream not in self.cached, f"stream {joined.stream} joined twice"
+            self.cached[joined.stream] = joined.cached_tokens
         for finished in frame.finished:
             assert finished.stream not in self.finished, f"stream {finished.stream} ended twice"
             self.finished[finished.stream] = finished

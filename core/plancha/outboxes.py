@@ -1,0 +1,83 @@
+"""Which client each stream belongs to, and how a frame gets to all of them."""
+
+from plancha.generation import Generation, Stream, token_logprobs
+from plancha.messages import Frame, Load, PromptLogprobs, Rejected
+
+
+class Outboxes:
+    """The streams that the worker has not ended. A token costs a look-up and a list append."""
+
+    def __init__(self) -> None:
+        self.running: dict[str, Generation] = {}  # by request id
+        self.load: Load | None = None  # the worker's last report
+        self._streams: dict[int, tuple[Generation, Stream]] = {}
+
+    def add(self, generation: Generation) -> None:
+        """Its streams are about to be submitted."""
+        self.running[generation.record.id] = generation
+        for stream in generation.streams:
+            self._streams[stream.number] = generation, stream
+
+    def forget(self, generation: Generation) -> None:
+        """The worker will never speak of it, or nobody listens."""
+        self.running.pop(generation.record.id, None)
+        for stream in generation.streams:
+            self._streams.pop(stream.number, None)
+
+    def deliver(self, frame: Frame) -> None:
+        """Everything one step meant, and one wake-up for each client it concerns."""
+        self.load = frame.load
+        streams = self._streams
+        woken: set[Generation] = set()
+        for joined in frame.joined:
+            if joined.stream in streams:
+                record = streams[joined.stream][0].record
+                record.state = "generating"
+                record.cached_tokens += joined.cached_tokens
+        for part in frame.prompt_logprobs:
+            self._deliver_prompt(part)
+        for number, token in zip(frame.streams.tolist(), frame.tokens.tolist(), strict=True):
+            if number in streams:
+                generation, stream = streams[number]
+                stream.tokens.append(token)
+                woken.add(generation)
+        if frame.logprobs is not None:
+            self._deliver_logprobs(frame)
+        for finished in frame.finished:
+            if finished.stream in streams:
+                generation, stream = streams.pop(finished.stream)
+                stream.finished = finished
+                if generation.close_record():
+                    self.running.pop(generation.record.id, None)
+                woken.add(generation)
+        for generation in woken:
+            generation.wake()
+
+    def refuse(self, rejected: Rejected) -> Generation | None:
+        """Admission said no; the generation this was about, if its client still waits."""
+        number = rejected.streams[0]
+        if number not in self._streams:
+            return None
+        generation, _ = self._streams[number]
+        self.forget(generation)
+        generation.fail(rejected.failure)
+        return generation
+
+    def _deliver_logprobs(self, frame: Frame) -> None:
+        assert frame.logprobs is not None
+        for row, number in enumerate(frame.streams.tolist()):
+            if number not in self._streams:
+                continue
+            _, stream = self._streams[number]
+            if stream.alternatives is not None:
+                here = slice(row, row + 1)
+                stream.logprobs += token_logprobs(
+                    frame.tokens[here], frame.logprobs.rows(here), stream.alternatives
+                )
+
+    def _deliver_prompt(self, part: PromptLogprobs) -> None:
+        if part.stream not in self._streams:
+            return
+        _, stream = self._streams[part.stream]
+        tokens = stream.prompt[part.start : part.start + part.logprobs.chosen.size]
+        stream.prompt_logprobs += token_logprobs(tokens, part.logprobs, stream.alternatives or 0)
