@@ -43,7 +43,7 @@ format: $(READY) ## put the code into shape
 	$(BIN)/ruff format
 
 bench: $(READY) ## measure our server beside transformers, on the mixed job
-	$(BIN)/python benchmarks/transformers_baseline.py $(ARGS)
+	$(BIN)/python benchmarks/mixed_job.py $(ARGS)
 
 build: $(READY) ## a wheel in dist/
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
