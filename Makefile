@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 TORCH_VERSION := $(shell sed -n 's/^torch==//p' constraints.txt)
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
-# On Linux, PyPI's torch carries CUDA; builds without it are called +cpu. See docs/decisions.
+# On Linux, PyPI's torch carries CUDA; builds without it are called +cpu. See docs/decisions/0004.
 TORCH ?= torch==$(TORCH_VERSION)$(if $(filter Linux,$(shell uname -s)),+cpu)
 
 .PHONY: help venv serve test check format bench build constraints clean
@@ -24,6 +24,7 @@ $(READY): pyproject.toml constraints.txt
 	  || $(BIN)/pip install --disable-pip-version-check '$(TORCH)' -c constraints.txt \
 	    --extra-index-url $(TORCH_CPU_INDEX)
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
+	$(BIN)/python -c 'from plancha_engine import executor; executor.compile_kernels()'
 	touch $@
 
 serve: $(READY) ## start the server with the default model; FILE=… for another deployment
@@ -43,7 +44,7 @@ format: $(READY) ## put the code into shape
 	$(BIN)/ruff format
 
 bench: $(READY) ## measure our server beside transformers, on the mixed job
-	$(BIN)/python benchmarks/transformers_baseline.py $(ARGS)
+	$(BIN)/python benchmarks/mixed_job.py $(ARGS)
 
 build: $(READY) ## a wheel in dist/
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .

@@ -33,7 +33,7 @@ def read_metadata(path: Path, prefix: str = "") -> dict[str, Any]:
             return _Reader(data).keys(prefix)
     except LoadError as error:
         raise LoadError(f"{path}: {error}") from None
-    except (StructError, IndexError, UnicodeDecodeError, ValueError) as error:
+    except (StructError, ValueError, RecursionError, OverflowError) as error:
         raise LoadError(f"{path} is cut short or damaged in its metadata ({error}).") from error
     except OSError as error:
         raise LoadError(f"{path} cannot be read: {error.strerror}.") from error

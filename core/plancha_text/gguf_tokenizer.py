@@ -26,7 +26,10 @@ def gguf_tokenizer(metadata: Mapping[str, Any]) -> ModelTokenizer:
     Raises `LoadError` that names the key for a tokenizer that is not known or does not add up.
     """
     model = metadata.get("tokenizer.ggml.model")
-    if model not in _ALGORITHMS:
+    template = metadata.get("tokenizer.chat_template")
+    if template is not None and not isinstance(template, str):
+        raise LoadError(f"tokenizer.chat_template is {template!r}; it must be a string.")
+    if not isinstance(model, str) or model not in _ALGORITHMS:
         raise LoadError(
             f"tokenizer.ggml.model is {model!r}, which is not supported; "
             f"known are {', '.join(_ALGORITHMS)}."
@@ -43,7 +46,7 @@ def gguf_tokenizer(metadata: Mapping[str, Any]) -> ModelTokenizer:
         special=vocabulary.ids(*SPECIAL),
         prefix=_prefix(metadata, vocabulary, algorithm.adds_bos),
         named={name: vocabulary.entries[token][0] for name, token in vocabulary.named.items()},
-        chat_template=metadata.get("tokenizer.chat_template"),
+        chat_template=template,
     )
 
 
@@ -56,7 +59,7 @@ class _Algorithm:
 
 def _byte_level(metadata: Mapping[str, Any], vocabulary: GgufVocabulary) -> _Algorithm:
     pre = pre_tokenizer(metadata.get("tokenizer.ggml.pre", "default"))
-    merges = [merge.split(" ") for merge in required_list(metadata, "tokenizer.ggml.merges")]
+    merges = [merge.split(" ") for merge in required_list(metadata, "tokenizer.ggml.merges", str)]
     if any(len(merge) != 2 for merge in merges):
         raise LoadError("tokenizer.ggml.merges must be pairs of tokens with a space between.")
     model = _merging(vocabulary, [(left, right) for left, right in merges], pre.whole_words)
@@ -68,7 +71,7 @@ def _byte_level(metadata: Mapping[str, Any], vocabulary: GgufVocabulary) -> _Alg
 
 
 def _sentencepiece(metadata: Mapping[str, Any], vocabulary: GgufVocabulary) -> _Algorithm:
-    scores = required_list(metadata, "tokenizer.ggml.scores")
+    scores = required_list(metadata, "tokenizer.ggml.scores", float)
     require_length("tokenizer.ggml.scores", scores, len(vocabulary.entries))
     model = _merging(vocabulary, _merges_by_score(vocabulary, scores))
     model.unk_token = next(iter(vocabulary.texts(Kind.UNKNOWN)), None)

@@ -41,13 +41,13 @@ class GgufVocabulary:
     @classmethod
     def read(cls, metadata: Mapping[str, Any]) -> "GgufVocabulary":
         """Raises `LoadError` naming the key that is missing or does not fit."""
-        tokens = required_list(metadata, "tokenizer.ggml.tokens")
+        tokens = required_list(metadata, "tokenizer.ggml.tokens", str)
         kinds = metadata.get("tokenizer.ggml.token_type", [Kind.NORMAL] * len(tokens))
         require_length("tokenizer.ggml.token_type", kinds, len(tokens))
         known = {int(kind): kind for kind in Kind}
-        unknown = next((kind for kind in kinds if kind not in known), None)
-        if unknown is not None:
-            raise LoadError(f"tokenizer.ggml.token_type has {unknown}; it must be from 1 to 6.")
+        for kind in kinds:
+            if not isinstance(kind, int) or kind not in known:
+                raise LoadError(f"tokenizer.ggml.token_type has {kind!r}; it must be from 1 to 6.")
         entries = [(text, known[kind]) for text, kind in zip(tokens, kinds, strict=True)]
         return cls(tuple(entries), _named(metadata, len(tokens)))
 
@@ -77,21 +77,23 @@ def _named(metadata: Mapping[str, Any], size: int) -> dict[str, int]:
         token = metadata.get(f"tokenizer.ggml.{key}")
         if token is None:
             continue
-        if not 0 <= token < size:
-            raise LoadError(f"tokenizer.ggml.{key} is {token}; it must be from 0 to {size - 1}.")
+        if not isinstance(token, int) or not 0 <= token < size:
+            raise LoadError(f"tokenizer.ggml.{key} is {token!r}; it must be from 0 to {size - 1}.")
         named[name] = token
     return named
 
 
-def required_list(metadata: Mapping[str, Any], key: str) -> list[Any]:
-    """The array under `key`. Raises `LoadError` when there is none."""
+def required_list(metadata: Mapping[str, Any], key: str, kind: type) -> list[Any]:
+    """The array of `kind` under `key`. Raises `LoadError` when there is none."""
     found = metadata.get(key)
-    if not isinstance(found, list):
-        raise LoadError(f"the file has no array {key}, so its text cannot be tokenised.")
+    if not isinstance(found, list) or not all(isinstance(each, kind) for each in found):
+        raise LoadError(f"the file has no array {key} of {kind.__name__}; its text needs one.")
     return found
 
 
-def require_length(key: str, found: list[Any], tokens: int) -> None:
-    """Raises `LoadError` for an array that has not one entry a token."""
+def require_length(key: str, found: Any, tokens: int) -> None:
+    """Raises `LoadError` for what is no array with one entry a token."""
+    if not isinstance(found, list):
+        raise LoadError(f"{key} is {found!r}; it must be an array.")
     if len(found) != tokens:
         raise LoadError(f"{key} has {len(found)} entries for {tokens} tokenizer.ggml.tokens.")

@@ -3,6 +3,8 @@
 The patterns are the models' own, as their tokenizer.json files have them.
 """
 
+from typing import Any
+
 import attrs
 from tokenizers import Regex, normalizers, pre_tokenizers
 
@@ -53,9 +55,9 @@ _BY_NAME = {
 }
 
 
-def pre_tokenizer(name: str) -> PreTokenizer:
+def pre_tokenizer(name: Any) -> PreTokenizer:
     """By its name in the file. Raises `LoadError` for one that is not known here."""
-    if name not in _BY_NAME:
+    if not isinstance(name, str) or name not in _BY_NAME:
         raise LoadError(
             f"tokenizer.ggml.pre is {name!r}, which is not supported; "
             f"known are {', '.join(_BY_NAME)}."

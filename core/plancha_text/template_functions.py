@@ -51,14 +51,13 @@ def within_budget(name: str, function: Function) -> Function:
     return limited
 
 
-def _admit_replace(value: Any, old: Any = "", new: Any = "", *rest: Any, **named: Any) -> Any:
-    old, new = named.get("old", old), named.get("new", new)
+def _admit_replace(value: Any, old: Any, new: Any, count: Any = None) -> Any:
     budget().admit(replaced_size(str(value), str(old), str(new)))
     return value
 
 
-def _admit_join(value: Any, d: Any = "", *rest: Any, **named: Any) -> list[Any]:
-    parts = list(value)
+def _admit_join(value: Any, d: Any = "", attribute: Any = None) -> list[Any]:
+    parts = list(value)  # it may be a generator, to be had only once
     budget().admit(joined_size(str(d), parts))
     return parts
 
@@ -68,7 +67,7 @@ def _admit_format(value: Any, *args: Any, **kwargs: Any) -> Any:
     return value
 
 
-def _admit_indent(value: Any, width: Any = 4, *rest: Any, **named: Any) -> Any:
+def _admit_indent(value: Any, width: Any = 4, first: Any = False, blank: Any = False) -> Any:
     by = len(width) if isinstance(width, str) else int(width)
     text = str(value)
     budget().admit(len(text) + (text.count("\n") + 1) * by)

@@ -1,5 +1,6 @@
 """The metadata of GGUF files, held against the `gguf` package's own writer and reader."""
 
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,10 @@ VALUES: dict[str, tuple[str, Any]] = {
     "a.bools": ("add_array", [True, False]),
     "b.other": ("add_string", "not asked for"),
 }
+
+
+ONE_KEY = struct.pack("<QQ1s", 1, 1, b"k")
+NESTED = struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * 5000
 
 
 @pytest.fixture
@@ -73,6 +78,7 @@ def test_a_file_cut_anywhere_in_its_metadata_is_named(written: Path, tmp_path: P
         (b"PK\x03\x04" + bytes(40), "not a GGUF file"),
         (b"GGUF\x01\x00\x00\x00" + bytes(40), "version 1 is not supported"),
         (b"", "empty"),
+        (b"GGUF\x03\x00\x00\x00" + bytes(8) + ONE_KEY + NESTED, "damaged"),
     ],
 )
 def test_what_is_not_a_gguf_file_is_said(tmp_path: Path, data: bytes, complaint: str) -> None:

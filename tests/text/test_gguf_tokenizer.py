@@ -178,10 +178,18 @@ def test_llama3_takes_whole_words_before_merges(gpt2_metadata: dict[str, Any]) -
         ({"tokenizer.ggml.eos_token_id": 270}, "eos_token_id is 270.*0 to 269"),
         ({"tokenizer.ggml.add_bos_token": True}, "no tokenizer.ggml.bos_token_id"),
         ({"tokenizer.ggml.model": "llama"}, "no array tokenizer.ggml.scores"),
+        ({"tokenizer.ggml.model": ["gpt2"]}, "tokenizer.ggml.model is .'gpt2'."),
+        ({"tokenizer.ggml.pre": [7]}, "tokenizer.ggml.pre is .7."),
+        ({"tokenizer.ggml.tokens": [1] * 270}, "no array tokenizer.ggml.tokens of str"),
+        ({"tokenizer.ggml.token_type": 1}, "token_type is 1; it must be an array"),
+        ({"tokenizer.ggml.token_type": [[]] * 270}, "token_type has .."),
+        ({"tokenizer.ggml.eos_token_id": "</s>"}, "eos_token_id is '</s>'"),
+        ({"tokenizer.chat_template": 7}, "chat_template is 7"),
+        ({"tokenizer.chat_template": "{% if %}"}, "mistake in line 1"),
     ],
 )
 def test_a_tokenizer_that_does_not_add_up_is_named(
     gpt2_metadata: dict[str, Any], change: dict[str, Any], complaint: str
 ) -> None:
     with pytest.raises(LoadError, match=complaint):
-        gguf_tokenizer({**gpt2_metadata, **change})
+        ModelText(gguf_tokenizer({**gpt2_metadata, **change}))
