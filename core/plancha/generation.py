@@ -182,7 +182,8 @@ class Generation:
 
     def _drain_stream(self, stream: Stream, deltas: list[Delta]) -> None:
         tokens, stream.tokens = stream.tokens, []
-        logprobs, stream.logprobs = stream.logprobs or [None] * len(tokens), []
+        none: list[TokenLogprob | None] = [None] * len(tokens)
+        logprobs, stream.logprobs = stream.logprobs or none, []
         finished = stream.finished
         pairs = zip(tokens, logprobs, strict=True)
         for position, (token, logprob) in enumerate(pairs, start=1):

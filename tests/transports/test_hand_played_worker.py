@@ -20,6 +20,7 @@ from plancha.messages import (
     Finished,
     Frame,
     Int32s,
+    Joined,
     Load,
     Rejected,
     Submit,
@@ -87,7 +88,7 @@ class Worker:
     async def emit(self, stream: int, *finished: Finished) -> None:
         tokens = np.array([42], np.int32)
         streams = np.array([stream], np.int64)
-        await self.downstream.send(Frame(streams, tokens, (stream,), finished, IDLE))
+        await self.downstream.send(Frame(streams, tokens, (Joined(stream, 0),), finished, IDLE))
 
 
 @asynccontextmanager
@@ -120,7 +121,7 @@ async def test_a_reader_that_leaves_while_a_write_to_it_waits(
         await client.receive_until(b"data: ")
         for _ in range(3):
             await worker.emit(stream)
-        outbox = worker.gateway._streams[stream][1].tokens
+        outbox = worker.gateway.outboxes._streams[stream][1].tokens
         await until(lambda: len(outbox) == 3)  # nobody takes them: the reader does not read
         await client.reset()
         with anyio.fail_after(60):

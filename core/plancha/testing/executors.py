@@ -6,7 +6,7 @@ import attrs
 import numpy as np
 
 from plancha.contracts import Geometry
-from plancha.messages import Int32s, Int64s, Plan, StepDone
+from plancha.messages import Int32s, Int64s, Logprobs, Plan, PromptLogprobs, StepDone
 from plancha.testing.slots import Slot, Slots
 
 POISON = -(2**40)
@@ -90,7 +90,10 @@ class ChainExecutor:
             for position in range(start, start + count):
                 block = slot.blocks[position // self.block_size]
                 self.pool[block, position % self.block_size] = slot.token_ids[position]
-        return draw(plan, self._slots, self._next, lambda slot: False)
+        done = draw(plan, self._slots, self._next, lambda slot: False)
+        return attrs.evolve(
+            done, logprobs=foretold(done.tokens), prompt_logprobs=self._prompt_logprobs(plan)
+        )
 
     def reset(self) -> None:
         """Forget every slot, poison the pool."""
@@ -99,6 +102,16 @@ class ChainExecutor:
 
     def close(self) -> None:
         """Nothing to release."""
+
+    def _prompt_logprobs(self, plan: Plan) -> tuple[PromptLogprobs, ...]:
+        parts = []
+        for number, start, count in zip(plan.slots, plan.starts, plan.counts, strict=True):
+            slot = self._slots.by_slot[int(number)]
+            end = min(int(start + count), slot.join.prompt_tokens - 1)
+            if slot.join.prompt_logprobs and start < end:
+                tokens = np.array(slot.token_ids[start + 1 : end + 1], np.int32)
+                parts.append(PromptLogprobs(int(number), int(start) + 1, foretold(tokens)))
+        return tuple(parts)
 
     def _next(self, slot: Slot) -> int:
         kv = self.pool[slot.blocks].reshape(-1)[: len(slot.token_ids)]
@@ -120,6 +133,16 @@ def draw(
         slot.token_ids.append(token)
         drawn[number] = token
     return StepDone(plan.number, _column(drawn.keys()), _column(drawn.values()), tuple(failed))
+
+
+def foretold(tokens: Int32s) -> Logprobs:
+    """The scripted log-probability of id t is -t / 64; the alternatives are t and t + 1."""
+    chosen = (-tokens / 64).astype(np.float32)
+    return Logprobs(
+        chosen,
+        np.stack([tokens, tokens + 1], axis=1).astype(np.int32),
+        np.stack([chosen, chosen - 1 / 64], axis=1).astype(np.float32),
+    )
 
 
 def chain_id(kv: Sequence[int]) -> int:
