@@ -193,11 +193,23 @@ class Planner:
         budget = self._site.max_batched_tokens - decodes
         target_s = self._site.inter_token_target_s
         if decodes and target_s:
-            attended = int(batch.length[running].sum())
-            tokens = self.cost.prefill_tokens(decodes, attended, target_s)
+            tokens = self.cost.prefill_tokens(
+                target_s,
+                decodes=decodes,
+                attended_tokens=int(batch.length[running].sum()),
+                start=self._prefill_start(),
+            )
             if tokens is not None:
                 budget = min(budget, max(tokens, self._site.block_size))
         return budget
+
+    def _prefill_start(self) -> int:
+        """Where the prompt goes on that is next to be computed."""
+        batch = self.batch
+        prefilling = np.flatnonzero(batch.active & (batch.length - batch.computed > 1))
+        if prefilling.size == 0:
+            return 0
+        return int(batch.computed[prefilling[np.argmin(batch.order[prefilling])]])
 
     def _ahead_of_next(self, now: float) -> int:
         """Prompt tokens in the batch that go before the next of the line's."""

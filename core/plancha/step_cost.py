@@ -1,5 +1,7 @@
 """What a step costs: a straight line through the steps seen, so that the next can be kept short."""
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -51,16 +53,22 @@ class StepCost:
         """c: what each token that is looked back at adds."""
         return max(0.0, float(self._weights[2])) / ATTENDED_SCALE
 
-    def prefill_tokens(self, decodes: int, attended_tokens: int, target_s: float) -> int | None:
-        """Prefill tokens that fit beside these decodes in `target_s`; None when nothing is known.
+    def prefill_tokens(
+        self, target_s: float, *, decodes: int, attended_tokens: int, start: int
+    ) -> int | None:
+        """Prefill tokens that fit into `target_s`; None when nothing is known yet.
 
-        The prefill's own looking back is left out: it is corrected as the fit sees it.
+        Beside them go `decodes` that look back at `attended_tokens`; the prompt that is computed
+        goes on from its position `start`, so each of its tokens looks back at that many and more.
         """
         if not self.known or self.per_new_token_s == 0:
             return None
-        decode_s = self.per_step_s + self.per_new_token_s * decodes
-        decode_s += self.per_attended_token_s * attended_tokens
-        return max(0, int((target_s - decode_s) / self.per_new_token_s))
+        b, c = self.per_new_token_s, self.per_attended_token_s
+        left_s = target_s - self.per_step_s - b * decodes - c * attended_tokens
+        if left_s <= 0:
+            return 0
+        each_s = b + c * start  # n tokens take each_s · n + c · n² / 2
+        return int(2 * left_s / (each_s + math.sqrt(each_s**2 + 2 * c * left_s)))
 
     def recompute_s(self, tokens: int) -> float:
         """What prefilling `tokens` again adds to the steps that do it."""
