@@ -66,7 +66,7 @@ def microseconds(sequences: int) -> list[float]:
         assert plan is not None and plan.slots.size == sequences
         done = executor.step(plan)
         computed = time.perf_counter()
-        planner.apply(done)
+        planner.apply(done, 0.0)
         planner.report.take_frame(planner.load())
         times.append(planned - begun + time.perf_counter() - computed)
     return [1e6 * seconds / sequences for seconds in times]

@@ -6,6 +6,7 @@ count. One step is in flight at a time: `plan`, then `apply` or `fail` with its 
 """
 
 import numpy as np
+import numpy.typing as npt
 import structlog
 
 from plancha.batch import TIER_SHIFT, Batch
@@ -20,6 +21,8 @@ from plancha.sequence import Sequence
 from plancha.step_cost import StepCost
 
 log = structlog.get_logger()
+
+Slots = npt.NDArray[np.intp]
 
 
 class Planner:
@@ -167,55 +170,62 @@ class Planner:
     def _rows(self, now: float) -> tuple[Int32s, Int32s]:
         """Slots and their token counts: decodes, then prefill chunks, best tiers first."""
         batch = self.batch
-        budget = self._prefill_budget()
-        while budget > 0 and self._ahead_of_next(now) < budget:
-            if self._joining.next(now) is None:
-                break
         running = np.flatnonzero(batch.active)
         pending = batch.length[running] - batch.computed[running]
-        decoding, prefilling = running[pending == 1], running[pending > 1]
-        slots, counts = decoding.tolist(), [1] * len(decoding)
-        budget = min(budget, self._site.max_batched_tokens - len(slots))
-        for slot in prefilling[np.argsort(batch.order[prefilling])].tolist():
-            chunk = min(budget, int(batch.length[slot] - batch.computed[slot]))
-            if chunk <= 0:
-                break
-            slots.append(slot)
-            counts.append(chunk)
-            budget -= chunk
-        return np.array(slots, np.int32), np.array(counts, np.int32)
+        budget = self._prefill_budget(running[pending == 1], running[pending > 1])
+        if self._let_join(budget, now):
+            running = np.flatnonzero(batch.active)
+            pending = batch.length[running] - batch.computed[running]
+        decoding = running[pending == 1].astype(np.int32)
+        if decoding.size == running.size:
+            return decoding, np.ones(decoding.size, np.int32)
+        prefilling, chunks = self._chunks(running[pending > 1], budget)
+        return (
+            np.concatenate([decoding, prefilling]),
+            np.concatenate([np.ones(decoding.size, np.int32), chunks]),
+        )
 
-    def _prefill_budget(self) -> int:
-        """Prompt tokens that the next step may compute, at least a block."""
+    def _chunks(self, prefilling: Slots, budget: int) -> tuple[Int32s, Int32s]:
+        """Whose prompt goes on, and by how much: the best first, until the budget is spent."""
         batch = self.batch
-        running = batch.active & (batch.length - batch.computed == 1)
-        decodes = int(running.sum())
+        best_first = prefilling[np.argsort(batch.order[prefilling])]
+        left = budget - np.cumsum(batch.length[best_first] - batch.computed[best_first])
+        pending = batch.length[best_first] - batch.computed[best_first]
+        counts = np.clip(left + pending, 0, pending)
+        return best_first[counts > 0].astype(np.int32), counts[counts > 0].astype(np.int32)
+
+    def _let_join(self, budget: int, now: float) -> bool:
+        """Whoever is next joins as long as the budget reaches beyond those who go before it."""
+        joined = False
+        while self._ahead_of_next(now) < budget and self._joining.next(now) is not None:
+            joined = True
+        return joined
+
+    def _prefill_budget(self, decoding: Slots, prefilling: Slots) -> int:
+        """Prompt tokens that the next step may compute, at least a block."""
+        batch, decodes = self.batch, decoding.size
         budget = self._site.max_batched_tokens - decodes
         target_s = self._site.inter_token_target_s
-        if decodes and target_s:
-            tokens = self.cost.prefill_tokens(
-                target_s,
-                decodes=decodes,
-                attended_tokens=int(batch.length[running].sum()),
-                start=self._prefill_start(),
-            )
-            if tokens is not None:
-                budget = min(budget, max(tokens, self._site.block_size))
-        return budget
+        if not decodes or not target_s:
+            return budget
+        start = 0
+        if prefilling.size:
+            start = int(batch.computed[prefilling[np.argmin(batch.order[prefilling])]])
+        tokens = self.cost.prefill_tokens(
+            target_s,
+            decodes=decodes,
+            attended_tokens=int(batch.length[decoding].sum()),
+            start=start,
+        )
+        if tokens is None:
+            return budget
+        return min(budget, max(tokens, self._site.block_size))
 
-    def _prefill_start(self) -> int:
-        """Where the prompt goes on that is next to be computed."""
-        batch = self.batch
-        prefilling = np.flatnonzero(batch.active & (batch.length - batch.computed > 1))
-        if prefilling.size == 0:
-            return 0
-        return int(batch.computed[prefilling[np.argmin(batch.order[prefilling])]])
-
-    def _ahead_of_next(self, now: float) -> int:
-        """Prompt tokens in the batch that go before the next of the line's."""
+    def _ahead_of_next(self, now: float) -> float:
+        """Prompt tokens in the batch that go before the next of the line's; infinity: no line."""
         candidate = self._joining.peek(now)
         if candidate is None:
-            return 0
+            return np.inf
         batch = self.batch
         ahead = batch.active & (batch.order < (candidate.tier + 1) << TIER_SHIFT)
         pending = (batch.length - batch.computed)[ahead]

@@ -1,0 +1,104 @@
+"""What each tenant was served, and who of its own waits: the virtual token counters."""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+
+import attrs
+
+from plancha.contracts import Site
+from plancha.sequence import Sequence
+from plancha_schedulers.line import Line
+
+
+@attrs.define(eq=False)
+class Account:
+    """One tenant. Its counter is in virtual tokens, divided by its weight, and never falls."""
+
+    weight: float
+    counter: float = 0.0
+    line: Line = attrs.field(factory=Line)
+
+    def charge(self, price: float) -> None:
+        """It was served that much."""
+        self.counter += price / self.weight
+
+
+class Accounts:
+    """Every tenant's account; iterate over those with a line, the least served first."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._by_tenant: dict[str, Account] = {}
+        self._backlogged: list[Account] = []  # sorted by `_urgency`
+        self._last: Account | None = None  # whose line was the last to become empty
+        self._joined_at = 0.0  # greatest counter that anyone was served next at
+
+    def __iter__(self) -> Iterator[Account]:
+        return iter(tuple(self._backlogged))
+
+    def of(self, sequence: Sequence) -> Account:
+        """Its tenant's."""
+        tenant = sequence.tenant
+        if tenant not in self._by_tenant:
+            self._by_tenant[tenant] = Account(self._site.tenant(tenant).weight)
+        return self._by_tenant[tenant]
+
+    def line_up(self, sequence: Sequence) -> None:
+        """A tenant that had nobody waiting is lifted: being away earns no credit."""
+        account = self.of(sequence)
+        if account.line:
+            self._unrank(account)
+        else:
+            account.counter = max(account.counter, self._floor())
+        account.line.add(sequence)
+        self._rank(account)
+
+    def serve(self, sequence: Sequence, price: float) -> None:
+        """It leaves its line, for which its tenant pays."""
+        account = self.of(sequence)
+        self._joined_at = max(self._joined_at, account.counter)
+        self._unrank(account)
+        account.line.remove(sequence)
+        account.charge(price)
+        self._rank(account)
+
+    def drop(self, sequence: Sequence) -> None:
+        """It leaves its line, if it stands in it."""
+        account = self.of(sequence)
+        if sequence in account.line:
+            self._unrank(account)
+            account.line.remove(sequence)
+            self._rank(account)
+
+    def charge(self, tenant: str, price: float) -> None:
+        """Who never had anybody here pays elsewhere. `sort` must follow the last charge."""
+        if tenant in self._by_tenant:
+            self._by_tenant[tenant].charge(price)
+
+    def sort(self) -> None:
+        """Bring the order up to date with the counters."""
+        self._backlogged.sort(key=_urgency)
+
+    def _floor(self) -> float:
+        """The least counter of those who wait, else that of who waited last, as in the paper.
+
+        The least one may be of a tenant that its running limit holds back, far behind all others;
+        so what anyone was served next at counts too. Without limits that is never the greater.
+        """
+        if self._backlogged:
+            return max(self._backlogged[0].counter, self._joined_at)
+        return 0.0 if self._last is None else self._last.counter
+
+    def _unrank(self, account: Account) -> None:
+        """Before its counter or its line changes."""
+        del self._backlogged[bisect_left(self._backlogged, _urgency(account), key=_urgency)]
+
+    def _rank(self, account: Account) -> None:
+        if account.line:
+            insort(self._backlogged, account, key=_urgency)
+        else:
+            self._last = account
+
+
+def _urgency(account: Account) -> tuple[float, int]:
+    return account.counter, account.line.head.arrival
