@@ -72,8 +72,8 @@ class Joining:
         if candidate.host_blocks:
             return self._has_room(candidate, now) and self.allocator.restore(candidate)
         parent = candidate.parent
-        if parent is not None and parent.slot is not None and self._has_slot(candidate, now):
-            if self.allocator.fork(parent, candidate):
+        if parent is not None and self._can_fork(parent, candidate):
+            if self._has_slot(candidate, now) and self.allocator.fork(parent, candidate):
                 candidate.computed = candidate.prompt_tokens - 1
                 return True
         if not candidate.request.prompt_logprobs:
@@ -83,6 +83,12 @@ class Joining:
         self.allocator.release(candidate)
         candidate.computed = 0
         return False
+
+    def _can_fork(self, parent: Sequence, candidate: Sequence) -> bool:
+        """Before it has tokens of its own, and while the parent's blocks hold the whole prompt."""
+        if candidate.joined_once or parent.slot is None:
+            return False
+        return bool(self.batch.computed[parent.slot] >= parent.prompt_tokens)
 
     def _has_slot(self, candidate: Sequence, now: float) -> bool:
         return self.room.clear_for(candidate, 0, now)
