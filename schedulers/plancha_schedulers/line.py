@@ -7,7 +7,7 @@ from plancha.sequence import Sequence
 
 
 class Line:
-    """Sorted by `arrival`, however late somebody lines up; every change takes O(log n) searching."""
+    """Sorted by `arrival`, however late somebody lines up."""
 
     def __init__(self) -> None:
         self._sequences: list[Sequence] = []
