@@ -1,13 +1,11 @@
 """Python per step without a model: µs per sequence of plan + apply, at a full batch of decodes.
 
-    python benchmarks/plan_time.py
+python benchmarks/plan_time.py
 """
 
 import time
 
 import numpy as np
-from plancha_allocators.paged import paged
-from plancha_schedulers.fcfs import fcfs
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -15,6 +13,8 @@ from rich.table import Table
 from plancha.contracts import Geometry, Site
 from plancha.messages import Plan, StepDone
 from plancha.testing.simulation import Simulation
+from plancha_allocators.paged import paged
+from plancha_schedulers.fcfs import fcfs
 
 STEPS = 200
 PROMPT = 64
