@@ -258,6 +258,13 @@ class Text(Protocol):
         """Whether the tokenizer knows this id."""
         ...
 
+    def token_bytes(self, token: int) -> bytes:
+        """An id's own text in UTF-8, maybe a part of a character; b"" for ids without text.
+
+        Special tokens have their text too, whether or not a stream shows it.
+        """
+        ...
+
     def least_tokens(self, prompt: str) -> int:
         """A cheap lower bound of the length of `encode(prompt)`, to refuse before tokenising."""
         ...

@@ -105,11 +105,10 @@ class Gateway:
             self.outboxes.running[request_id].cancel()
         return record
 
-    def text_of(self, tokens: tuple[int, ...], *, skip_special_tokens: bool) -> str:
-        """The text of a prompt given in ids, to echo it. Raises `RequestFailed` when not ready."""
-        text, _ = self._ready()
-        stream = text.stream(stop=(), min_tokens=0, skip_special_tokens=skip_special_tokens)
-        return "".join([stream.push(token) for token in tokens]) + stream.finish()
+    @property
+    def text(self) -> Text:
+        """The loaded model's, to show single tokens. Raises `RequestFailed` when not ready."""
+        return self._ready()[0]
 
     async def generate(self, call: Call) -> Generation:
         """Tokenise and submit. Use the result as an async context manager, and iterate it.

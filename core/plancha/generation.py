@@ -59,7 +59,7 @@ class Delta:
 
     `index` is the output's: prompt i has the n outputs from i * n on. `token` is None at the end of
     the stream, and only there `finish_reason` is set; `text` there is what had been held back. A
-    token whose text is still undecided, or that is hidden (an ending eos), has text "". `logprob`
+    token whose text is still undecided, or that is `hidden` (an ending eos), has text "". `logprob`
     comes with every token if it was asked for.
     """
 
@@ -68,6 +68,7 @@ class Delta:
     text: str
     finish_reason: FinishReason | None = None
     logprob: TokenLogprob | None = None
+    hidden: bool = False  # an eos or stop id that ended the stream
 
 
 @attrs.define(eq=False)
@@ -189,7 +190,7 @@ class Generation:
         for position, (token, logprob) in enumerate(pairs, start=1):
             stream.output_tokens += 1
             if finished is not None and finished.hidden and position == len(tokens):
-                deltas.append(Delta(stream.index, token, "", None, logprob))
+                deltas.append(Delta(stream.index, token, "", None, logprob, hidden=True))
                 break
             deltas.append(Delta(stream.index, token, stream.text.push(token), None, logprob))
             if stream.text.stopped:

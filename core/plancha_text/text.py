@@ -62,6 +62,10 @@ class ModelText:
         """Whether the tokenizer knows this id."""
         return 0 <= token < self.vocabulary and self._tokenizer.token_bytes[token] is not None
 
+    def token_bytes(self, token: int) -> bytes:
+        """An id's own text, a special token's too; b"" for ids without text."""
+        return self._texts.data[token] if 0 <= token < self.vocabulary else b""
+
     def least_tokens(self, prompt: str) -> int:
         """A lower bound of the length of `encode(prompt)`, in about a millisecond a megabyte."""
         return self._least_tokens(prompt)

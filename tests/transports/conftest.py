@@ -15,9 +15,10 @@ import pytest
 from plancha.contracts import Executor, Geometry, Text
 from plancha.gateway import Gateway
 from plancha.kernel import Kernel
+from plancha.messages import Plan, StepDone
 from plancha.options import structure
 from plancha.testing.embedded import Limits, embedded
-from plancha.testing.executors import ScriptExecutor
+from plancha.testing.executors import ChainExecutor, ScriptExecutor, foretold
 from plancha_text.byte_text import byte_text
 from plancha_transports.http import HttpTransport
 from plancha_transports.options import HttpOptions
@@ -66,13 +67,14 @@ class Server:
             return parse_events(await response.read())
 
     async def quiet(self) -> None:
-        """Wait until nobody runs or waits; then every block must be back."""
+        """Wait until nobody runs or waits; then every block must be back, or only cached."""
         assert self.kernel is not None
         planner = self.kernel.planner
         assert planner is not None
         await until(lambda: not planner.sequences and not planner.in_flight)
         load = planner.load()
-        assert (load.free_blocks, load.running, load.waiting) == (load.total_blocks, 0, 0)
+        assert load.free_blocks + load.cached_blocks == load.total_blocks
+        assert (load.running, load.waiting) == (0, 0)
 
 
 def parse_events(stream: bytes) -> list[Event]:
@@ -105,6 +107,23 @@ def script(*ids: int, **fields: Any) -> ScriptExecutor:
 def spell(text: str) -> ScriptExecutor:
     """Says `text`, then eos."""
     return script(*text.encode(), EOS)
+
+
+@attrs.define(eq=False)
+class Foretelling(ScriptExecutor):
+    """Reports log-probabilities as the chain does: -id / 64, and as alternatives id and id + 1."""
+
+    def step(self, plan: Plan) -> StepDone:
+        done = super().step(plan)
+        return attrs.evolve(done, logprobs=foretold(done.tokens))
+
+
+def foretell(*ids: int) -> ScriptExecutor:
+    return Foretelling(lambda prompt: ids, GEOMETRY)
+
+
+def chained(**geometry: Any) -> ChainExecutor:
+    return ChainExecutor(attrs.evolve(GEOMETRY, **geometry))
 
 
 @asynccontextmanager
@@ -229,6 +248,18 @@ def says() -> Callable[[str], ScriptExecutor]:
 def emits() -> Callable[..., ScriptExecutor]:
     """An executor that emits ids, the last one for ever."""
     return script
+
+
+@pytest.fixture
+def foretells() -> Callable[..., ScriptExecutor]:
+    """As `emits`, with log-probabilities."""
+    return foretell
+
+
+@pytest.fixture
+def chains() -> Callable[..., ChainExecutor]:
+    """An executor whose every id follows from all before it, with log-probabilities."""
+    return chained
 
 
 @pytest.fixture(name="until")

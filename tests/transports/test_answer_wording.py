@@ -7,7 +7,10 @@ import pytest
 
 from plancha.generation import Delta
 from plancha.record import Record
-from plancha_transports.openai_answers import ChatShape, Chunks, TextShape
+from plancha_text.byte_text import byte_text
+from plancha_transports.answers import Pieces
+from plancha_transports.openai_answers import Chunks
+from plancha_transports.shapes import ChatShape, Shape, TextShape
 from plancha_transports.socket_messages import SocketEvents
 
 
@@ -16,23 +19,30 @@ def record() -> Record:
     return Record(id="req-1", label=None, tenant="t", model="tiny", created=1, input_tokens=3)
 
 
+TOKEN_BYTES = byte_text().token_bytes
+
+
+def chunks_of(record: Record, shape: Shape) -> Chunks:
+    return Chunks(record, shape, Pieces({}), include_usage=False)
+
+
 def choices(events: bytes) -> list[Any]:
     return [orjson.loads(event[6:])["choices"][0] for event in events.split(b"\n\n") if event]
 
 
 def test_tokens_that_waited_together_are_one_chunk_a_prompt(record: Record) -> None:
-    chunks = Chunks(record, TextShape(()), include_usage=False)
+    chunks = chunks_of(record, TextShape(TOKEN_BYTES, None))
     sent = choices(chunks.deltas([Delta(0, 72, "H"), Delta(0, 105, "i"), Delta(1, 89, "Y")]))
     assert [(choice["index"], choice["text"]) for choice in sent] == [(0, "Hi"), (1, "Y")]
 
 
 def test_text_that_is_still_undecided_makes_no_chunk(record: Record) -> None:
-    chunks = Chunks(record, TextShape(()), include_usage=False)
+    chunks = chunks_of(record, TextShape(TOKEN_BYTES, None))
     assert chunks.deltas([Delta(0, 240, ""), Delta(0, 159, "")]) == b""
 
 
 def test_the_role_is_said_once_for_each_choice(record: Record) -> None:
-    chunks = Chunks(record, ChatShape(), include_usage=False)
+    chunks = chunks_of(record, ChatShape(TOKEN_BYTES))
     first = choices(chunks.deltas([Delta(0, 72, "H")]))
     second = choices(chunks.deltas([Delta(0, 105, "i"), Delta(0, None, "!", "stop")]))
     assert [choice["delta"] for choice in first] == [

@@ -7,6 +7,15 @@ import pytest
 from plancha_text.byte_text import byte_text
 
 
+def usage(prompt: int, output: int, cached: int = 0) -> dict[str, Any]:
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": output,
+        "total_tokens": prompt + output,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }
+
+
 def text_of(events: list[Any], index: int = 0) -> str:
     choices = [choice for _, data in events if data != "[DONE]" for choice in data["choices"]]
     return "".join(choice["text"] for choice in choices if choice["index"] == index)
@@ -24,7 +33,7 @@ async def test_a_whole_answer_has_openais_shape(serve: Any, says: Any) -> None:
         "object": "text_completion",
         "model": "tiny",
         "choices": [{"index": 0, "text": "Hello", "logprobs": None, "finish_reason": "stop"}],
-        "usage": {"prompt_tokens": 4, "completion_tokens": 6, "total_tokens": 10},
+        "usage": usage(4, 6),
     }
 
 
@@ -97,7 +106,7 @@ async def test_zero_tokens_are_allowed_only_with_an_echo(serve: Any, emits: Any)
     assert status == 200
     assert answer["choices"][0]["text"] == text_of(events) == "abc"
     assert answer["choices"][0]["finish_reason"] == "length"
-    assert answer["usage"] == {"prompt_tokens": 3, "completion_tokens": 0, "total_tokens": 3}
+    assert answer["usage"] == usage(3, 0)
 
 
 @pytest.mark.parametrize("prompt", ["Say:", [83, 97, 121, 58]])
@@ -125,7 +134,7 @@ async def test_every_prompt_of_a_list_has_its_own_choice(
         events = await server.events("/v1/completions", {"prompt": prompts, "stream": True})
     assert [choice["index"] for choice in answer["choices"]] == [0, 1]
     assert [choice["text"] for choice in answer["choices"]] == ["oo", "tt"]
-    assert answer["usage"] == {"prompt_tokens": 6, "completion_tokens": 6, "total_tokens": 12}
+    assert answer["usage"] == usage(6, 6)
     assert (text_of(events, 0), text_of(events, 1)) == ("oo", "tt")
     ends = [
         choice["index"]
@@ -161,7 +170,7 @@ async def test_asked_for_usage_comes_once_after_the_last_choice(serve: Any, says
     assert done == "[DONE]"
     assert last["choices"] == []
     assert last["usage"] == whole["usage"]
-    assert last["usage"] == {"prompt_tokens": 3, "completion_tokens": 3, "total_tokens": 6}
+    assert last["usage"] == usage(3, 3)
     assert (stored["input_tokens"], stored["output_tokens"]) == (3, 3)
     assert all(chunk["usage"] is None for chunk in chunks)
     assert chunks[-1]["choices"][0]["finish_reason"] == "stop"

@@ -17,7 +17,7 @@ async def test_every_token_has_its_event_and_done_comes_last(serve: Any, emits: 
     assert {name for name, _ in tokens} == {None}
     assert name == "done"
     assert done["finish_reason"] == "stop"
-    assert done["usage"] == {"input_tokens": 3, "output_tokens": len(ids)}
+    assert done["usage"] == {"input_tokens": 3, "cached_tokens": 0, "output_tokens": len(ids)}
 
 
 async def test_all_texts_joined_are_the_answer(serve: Any, emits: Any) -> None:
@@ -48,7 +48,7 @@ async def test_ids_and_chats_are_prompts_too(serve: Any, says: Any) -> None:
 async def test_without_max_tokens_the_answer_may_fill_the_context(serve: Any, emits: Any) -> None:
     async with serve(emits(65)) as server:
         events = await server.events("/generate", {"prompt": "x" * 250})
-    assert events[-1][1]["usage"] == {"input_tokens": 250, "output_tokens": 6}
+    assert events[-1][1]["usage"] == {"input_tokens": 250, "cached_tokens": 0, "output_tokens": 6}
 
 
 @pytest.mark.parametrize(

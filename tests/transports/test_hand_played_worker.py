@@ -41,6 +41,9 @@ class OneTokenText:
     def has_text(self, token: int) -> bool:
         return 0 <= token < self.vocabulary
 
+    def token_bytes(self, token: int) -> bytes:
+        return b"*"
+
     def least_tokens(self, prompt: str) -> int:
         return 1
 
@@ -188,7 +191,7 @@ async def test_a_socket_request_cancelled_during_tokenising_is_never_submitted(
         text.permit.set()
         answer = await socket.receive_json()
         assert (answer["type"], answer["id"]) == ("cancelled", "a")
-        assert answer["usage"] == {"input_tokens": 0, "output_tokens": 0}
+        assert answer["usage"] == {"input_tokens": 0, "cached_tokens": 0, "output_tokens": 0}
         assert not worker.gateway._records
 
 

@@ -52,6 +52,83 @@ async def test_chat_whole_and_streamed(serve: Any, says: Any) -> None:
     assert chunks[-1].usage is not None and chunks[-1].usage.completion_tokens == 6
 
 
+async def test_several_outputs_and_their_usage(serve: Any, chains: Any) -> None:
+    async with serve(chains()) as server, client_of(server) as client:
+        answer = await client.chat.completions.create(
+            model="tiny", messages=MESSAGES, n=3, max_tokens=4, user="me", metadata={"a": "b"}
+        )
+        assert [choice.index for choice in answer.choices] == [0, 1, 2]
+        assert answer.usage is not None and answer.usage.completion_tokens == 12
+        details = answer.usage.prompt_tokens_details
+        assert details is not None and details.cached_tokens == 0
+        stream = await client.completions.create(
+            model="tiny", prompt="x" * 40, n=2, best_of=2, max_tokens=4, stream=True
+        )
+        ends = [
+            choice.index
+            async for chunk in stream
+            for choice in chunk.choices
+            if choice.finish_reason == "length"
+        ]
+    assert sorted(ends) == [0, 1]
+
+
+async def test_logprobs_of_completions(serve: Any, chains: Any) -> None:
+    async with serve(chains()) as server, client_of(server) as client:
+        answer = await client.completions.create(
+            model="tiny", prompt="abc", logprobs=2, echo=True, max_tokens=5
+        )
+        stream = await client.completions.create(
+            model="tiny", prompt="abc", logprobs=2, echo=True, max_tokens=5, stream=True
+        )
+        chunks = [chunk.choices[0] async for chunk in stream]
+    (choice,) = answer.choices
+    logprobs = choice.logprobs
+    assert logprobs is not None and logprobs.tokens is not None
+    assert "".join(logprobs.tokens) == choice.text
+    assert logprobs.text_offset == list(range(8))
+    assert logprobs.top_logprobs is not None and logprobs.token_logprobs is not None
+    assert logprobs.token_logprobs[0] is None
+    for token, logprob, top in list(
+        zip(logprobs.tokens, logprobs.token_logprobs, logprobs.top_logprobs, strict=True)
+    )[1:]:
+        assert logprob == top[token] == -ord(token) / 64
+    streamed = [chunk.logprobs.tokens or [] for chunk in chunks if chunk.logprobs]
+    assert [token for tokens in streamed for token in tokens] == logprobs.tokens
+
+
+async def test_logprobs_of_chats(serve: Any, chains: Any) -> None:
+    async with serve(chains()) as server, client_of(server) as client:
+        answer = await client.chat.completions.create(
+            model="tiny", messages=MESSAGES, logprobs=True, top_logprobs=2, max_tokens=5
+        )
+        stream = await client.chat.completions.create(
+            model="tiny",
+            messages=MESSAGES,
+            logprobs=True,
+            top_logprobs=2,
+            max_tokens=5,
+            stream=True,
+        )
+        chunks = [chunk.choices[0] async for chunk in stream]
+    (choice,) = answer.choices
+    assert choice.logprobs is not None and choice.logprobs.content is not None
+    content = choice.logprobs.content
+    assert "".join(entry.token for entry in content) == choice.message.content
+    for entry in content:
+        assert entry.bytes == list(entry.token.encode())
+        assert entry.logprob == -ord(entry.token) / 64
+        assert entry.top_logprobs[0].token == entry.token
+        assert [top.logprob for top in entry.top_logprobs] == [
+            entry.logprob,
+            entry.logprob - 1 / 64,
+        ]
+    streamed = [chunk.logprobs.content or [] for chunk in chunks if chunk.logprobs]
+    assert [entry.token for entries in streamed for entry in entries] == [
+        entry.token for entry in content
+    ]
+
+
 async def test_models(serve: Any, says: Any) -> None:
     async with serve(says("Hello")) as server, client_of(server) as client:
         assert [model.id async for model in client.models.list()] == ["tiny"]

@@ -64,7 +64,7 @@ async def test_tokens_come_one_by_one_and_done_ends_them(serve: Any, emits: Any)
         "server_id": queued["server_id"],
         "text": "",
         "finish_reason": "stop",
-        "usage": {"input_tokens": 3, "output_tokens": 3},
+        "usage": {"input_tokens": 3, "cached_tokens": 0, "output_tokens": 3},
     }
     assert stored["output_tokens"] == 3
 

@@ -1,32 +1,56 @@
 """A generation's deltas, gathered into what the doors' answers are made of."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import groupby
+from typing import Any
 
 import attrs
 
+from plancha.call import Call
+from plancha.contracts import Text
 from plancha.failure import RequestFailed
 from plancha.generation import Delta, Generation
 from plancha.messages import FinishReason
 from plancha.record import Record
 from plancha_transports.failures import CANCELLED
+from plancha_transports.token_entries import EntryQueue, TokenEntry
 
 
 @attrs.frozen
 class Piece:
-    """What one round of deltas adds to the answer for prompt `index`."""
+    """A part of output `index`, or all of it. `entries` is None if nobody asked for any."""
 
     index: int
     text: str
+    entries: tuple[TokenEntry, ...] | None
     finish_reason: FinishReason | None
 
 
-@attrs.frozen
-class Choice:
-    """The whole answer for one prompt."""
+class Pieces:
+    """Puts deltas together: a reader that lags gets several tokens of each output at once."""
 
-    text: str
-    finish_reason: FinishReason
+    def __init__(self, queues: Mapping[int, EntryQueue]) -> None:
+        self._queues = queues  # by output; empty if nobody asked for log-probabilities
+
+    @classmethod
+    def of_call(cls, call: Call, text: Text, generation: Generation) -> "Pieces":
+        """With log-probabilities if the call wants them."""
+        if call.logprobs is None:
+            return cls({})
+        queues = {}
+        for stream in generation.streams:
+            skip = call.skip_special_tokens
+            decoder = text.stream(stop=(), min_tokens=0, skip_special_tokens=skip)
+            queues[stream.index] = EntryQueue(decoder)
+        return cls(queues)
+
+    def of(self, deltas: list[Delta]) -> Iterator[Piece]:
+        """One for each output that the deltas concern."""
+        for index, group in groupby(deltas, key=lambda delta: delta.index):
+            ones = list(group)
+            text = "".join([one.text for one in ones])
+            entries = self._queues[index].take(ones) if self._queues else None
+            yield Piece(index, text, entries, ones[-1].finish_reason)
 
 
 def uncancelled(deltas: list[Delta]) -> list[Delta]:
@@ -36,34 +60,37 @@ def uncancelled(deltas: list[Delta]) -> list[Delta]:
     return deltas
 
 
-def pieces(deltas: list[Delta]) -> Iterator[Piece]:
-    """One piece per prompt: a reader that lags gets several tokens at once."""
-    for index, group in groupby(deltas, key=lambda delta: delta.index):
-        ones = list(group)
-        yield Piece(index, "".join([one.text for one in ones]), ones[-1].finish_reason)
-
-
-async def collect(generation: Generation) -> list[Choice]:
-    """The whole answers, in the order of the prompts. Raises `RequestFailed`."""
-    texts: dict[int, list[str]] = {stream.index: [] for stream in generation.streams}
-    reasons: dict[int, FinishReason] = {}
+async def collect(generation: Generation, pieces: Pieces) -> list[Piece]:
+    """The whole outputs in their order. Raises `RequestFailed`."""
+    found: dict[int, list[Piece]] = {stream.index: [] for stream in generation.streams}
     async for deltas in generation:
-        for piece in pieces(uncancelled(deltas)):
-            texts[piece.index].append(piece.text)
-            if piece.finish_reason is not None:
-                reasons[piece.index] = piece.finish_reason
-    return [Choice("".join(text), reasons[index]) for index, text in texts.items()]
+        for piece in pieces.of(uncancelled(deltas)):
+            found[piece.index].append(piece)
+    return [_joined(parts) for parts in found.values()]
 
 
-def openai_usage(record: Record) -> dict[str, int]:
-    """OpenAI's usage object."""
+def openai_usage(record: Record) -> dict[str, Any]:
+    """OpenAI's usage object. A prompt counts once, however many outputs it has."""
     return {
         "prompt_tokens": record.input_tokens,
         "completion_tokens": record.output_tokens,
         "total_tokens": record.input_tokens + record.output_tokens,
+        "prompt_tokens_details": {"cached_tokens": record.cached_tokens},
     }
 
 
 def usage(record: Record) -> dict[str, int]:
-    """The usage object of our own doors."""
-    return {"input_tokens": record.input_tokens, "output_tokens": record.output_tokens}
+    """The usage object of our own doors; the cached tokens are some of the input tokens."""
+    return {
+        "input_tokens": record.input_tokens,
+        "cached_tokens": record.cached_tokens,
+        "output_tokens": record.output_tokens,
+    }
+
+
+def _joined(parts: list[Piece]) -> Piece:
+    last = parts[-1]
+    entries = None
+    if last.entries is not None:
+        entries = tuple(entry for part in parts for entry in part.entries or ())
+    return Piece(last.index, "".join([part.text for part in parts]), entries, last.finish_reason)

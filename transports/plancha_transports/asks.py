@@ -11,21 +11,22 @@ from plancha.sampling import Sampling
 from plancha_transports.chat_messages import messages
 from plancha_transports.fields import (
     Check,
-    array,
     boolean,
     read,
-    string,
     table,
-    token_ids,
     whole_number,
+    whole_number_from,
     wrong,
 )
 from plancha_transports.known_fields import EVERYWHERE, SAMPLING, UNSUPPORTED
-
-Prompt = str | tuple[int, ...]
+from plancha_transports.options import HttpOptions
+from plancha_transports.prompts import Prompt, prompt, prompts
 
 COMPLETION_TOKENS = 16
 """`max_tokens` of /v1/completions when absent, as in OpenAI's API."""
+
+MOST_ALTERNATIVES = 20
+"""Reported with a token at most, as in OpenAI's chat API."""
 
 
 @attrs.frozen(kw_only=True)
@@ -42,7 +43,7 @@ def generate_ask(body: Mapping[str, object], header_label: str | None) -> Ask:
     """`/generate` and WebSocket: `prompt` or `messages`; without max_tokens as many as fit."""
     checks = {
         **EVERYWHERE,
-        "prompt": _prompt,
+        "prompt": prompt,
         "messages": messages,
         "max_completion_tokens": whole_number,
     }
@@ -50,38 +51,55 @@ def generate_ask(body: Mapping[str, object], header_label: str | None) -> Ask:
     if ("prompt" in found) == ("messages" in found):
         raise invalid("prompt", "Exactly one of prompt and messages must be given.")
     limit = _limit(found, least=1)
-    prompts = (found["prompt"],) if "prompt" in found else ()
+    texts = (found["prompt"],) if "prompt" in found else ()
     chat = found.get("messages")
-    return Ask(call=_call(body, found, header_label, limit, prompts=prompts, messages=chat))
+    return Ask(call=_call(body, found, header_label, limit, prompts=texts, messages=chat))
 
 
-def completion_ask(body: Mapping[str, object], header_label: str | None, max_prompts: int) -> Ask:
+def completion_ask(
+    body: Mapping[str, object], header_label: str | None, options: HttpOptions
+) -> Ask:
     """`/v1/completions`."""
-    checks = {**EVERYWHERE, **_STREAMING, "prompt": _prompts, "echo": boolean}
+    checks = {
+        **EVERYWHERE,
+        **_openai_checks(options),
+        "prompt": prompts,
+        "echo": boolean,
+        "logprobs": whole_number_from(0, MOST_ALTERNATIVES),
+    }
     found = read(body, checks, UNSUPPORTED)
     if "prompt" not in found:
         raise invalid("prompt", "prompt is missing.")
-    prompts = found["prompt"]
-    if len(prompts) > max_prompts:
-        message = f"prompt is a list of {len(prompts)}; there may be {max_prompts} at most."
-        raise invalid("prompt", message)
+    texts = found["prompt"]
     echo = found.get("echo", False)
     limit = _limit(found, least=0 if echo else 1, default=COMPLETION_TOKENS)
     return Ask(
-        call=_call(body, found, header_label, limit, prompts=prompts, messages=None),
+        call=_call(
+            body,
+            found,
+            header_label,
+            limit,
+            prompts=texts,
+            messages=None,
+            n=_outputs(found, len(texts), options),
+            logprobs=found.get("logprobs"),
+            prompt_logprobs=echo and "logprobs" in found,
+        ),
         stream=found.get("stream", False),
         include_usage=_include_usage(found),
         echo=echo,
     )
 
 
-def chat_ask(body: Mapping[str, object], header_label: str | None) -> Ask:
+def chat_ask(body: Mapping[str, object], header_label: str | None, options: HttpOptions) -> Ask:
     """`/v1/chat/completions`; without max_tokens as many as fit."""
     checks = {
         **EVERYWHERE,
-        **_STREAMING,
+        **_openai_checks(options),
         "messages": messages,
         "max_completion_tokens": whole_number,
+        "logprobs": boolean,
+        "top_logprobs": whole_number_from(0, MOST_ALTERNATIVES),
     }
     found = read(body, checks, UNSUPPORTED)
     if "messages" not in found:
@@ -89,7 +107,16 @@ def chat_ask(body: Mapping[str, object], header_label: str | None) -> Ask:
     limit = _limit(found, least=1)
     chat = found["messages"]
     return Ask(
-        call=_call(body, found, header_label, limit, prompts=(), messages=chat),
+        call=_call(
+            body,
+            found,
+            header_label,
+            limit,
+            prompts=(),
+            messages=chat,
+            n=_outputs(found, 1, options),
+            logprobs=_chat_alternatives(found),
+        ),
         stream=found.get("stream", False),
         include_usage=_include_usage(found),
     )
@@ -104,7 +131,13 @@ class _Limit:
     is_default: bool = False
 
 
-_STREAMING: Mapping[str, Check] = {"stream": boolean, "stream_options": table}
+def _openai_checks(options: HttpOptions) -> dict[str, Check]:
+    return {
+        "stream": boolean,
+        "stream_options": table,
+        "n": whole_number_from(1, options.max_n),
+        "best_of": whole_number,
+    }
 
 
 def _call(
@@ -115,6 +148,9 @@ def _call(
     *,
     prompts: tuple[Prompt, ...],
     messages: tuple[Mapping[str, Any], ...] | None,
+    n: int = 1,
+    logprobs: int | None = None,
+    prompt_logprobs: bool = False,
 ) -> Call:
     sampling = Sampling(**{name: found[name] for name in SAMPLING if name in found})
     if limit.tokens is not None and sampling.min_tokens > limit.tokens:
@@ -133,6 +169,10 @@ def _call(
         clamp=limit.is_default,
         stop=found.get("stop", ()),
         skip_special_tokens=found.get("skip_special_tokens", True),
+        n=n,
+        logprobs=logprobs,
+        prompt_logprobs=prompt_logprobs,
+        cache_salt=found.get("cache_salt", ""),
         label=found.get("request_id", header_label),
     )
 
@@ -160,6 +200,30 @@ def _limit(found: dict[str, Any], *, least: int, default: int | None = None) -> 
     return _Limit(found[param], param)
 
 
+def _outputs(found: dict[str, Any], prompts: int, options: HttpOptions) -> int:
+    """How many outputs each of the prompts has."""
+    if prompts > options.max_prompts:
+        message = f"prompt is a list of {prompts}; there may be {options.max_prompts} at most."
+        raise invalid("prompt", message)
+    n = int(found.get("n", 1))
+    most = max(options.max_prompts, options.max_n)
+    if prompts * n > most:
+        message = f"n is {n} for {prompts} prompts; outputs may be {most} at most in all."
+        raise invalid("n", message)
+    if found.get("best_of", n) != n:
+        raise wrong("best_of", found["best_of"], f"n, which is {n}: every output is given back")
+    return n
+
+
+def _chat_alternatives(found: dict[str, Any]) -> int | None:
+    alternatives = found.get("top_logprobs", 0)
+    if found.get("logprobs", False):
+        return int(alternatives)
+    if alternatives:
+        raise invalid("top_logprobs", "top_logprobs is only allowed with logprobs: true.")
+    return None
+
+
 def _include_usage(found: dict[str, Any]) -> bool:
     if "stream_options" not in found:
         return False
@@ -169,34 +233,3 @@ def _include_usage(found: dict[str, Any]) -> bool:
     defaults_only = {"continuous_usage_stats": (False,), "include_obfuscation": (False,)}
     options = read(found["stream_options"], checks, defaults_only, "stream_options.")
     return bool(options.get("include_usage", False))
-
-
-def _prompt(name: str, value: object) -> Prompt:
-    if isinstance(value, str):
-        return value
-    if not isinstance(value, list):
-        raise wrong(name, value, "a string or a list of token ids")
-    return _ids(name, value)
-
-
-def _prompts(name: str, value: object) -> tuple[Prompt, ...]:
-    if isinstance(value, str):
-        return (value,)
-    if not isinstance(value, list):
-        raise wrong(name, value, "a string, a list of strings, of token ids, or of lists of these")
-    if not value:
-        raise wrong(name, value, "at least one prompt")
-    if isinstance(value[0], str):
-        return tuple(string(f"{name}[{index}]", each) for index, each in enumerate(value))
-    if isinstance(value[0], list):
-        return tuple(
-            _ids(f"{name}[{index}]", array(f"{name}[{index}]", each))
-            for index, each in enumerate(value)
-        )
-    return (_ids(name, value),)
-
-
-def _ids(name: str, value: list[object]) -> tuple[int, ...]:
-    if not value:
-        raise wrong(name, value, "a list of at least one token id")
-    return token_ids(name, value)

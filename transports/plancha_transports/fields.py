@@ -69,6 +69,17 @@ def whole_number(name: str, value: object) -> int:
     return value
 
 
+def whole_number_from(low: int, high: int) -> Check:
+    """The check for an integer from `low` to `high`."""
+
+    def check(name: str, value: object) -> int:
+        if type(value) is not int or not low <= value <= high:
+            raise wrong(name, value, f"a whole number from {low} to {high}")
+        return value
+
+    return check
+
+
 def number(name: str, value: object) -> float:
     """An integer or a float; JSON knows no infinity."""
     if type(value) is int or type(value) is float:
@@ -109,6 +120,16 @@ def table(name: str, value: object) -> dict[str, object]:
     if not isinstance(value, dict):
         raise wrong(name, value, "an object")
     return value
+
+
+def strings(name: str, value: object) -> dict[str, str]:
+    """An object whose values are all strings."""
+    found: dict[str, str] = {}
+    for key, each in table(name, value).items():
+        if not isinstance(each, str):
+            raise invalid(name, f"{name} of {shown(key)} is {shown(each)}; it must be a string.")
+        found[key] = each
+    return found
 
 
 def token_ids(name: str, value: object) -> tuple[int, ...]:

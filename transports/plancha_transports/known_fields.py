@@ -11,6 +11,7 @@ from plancha_transports.fields import (
     stop_token_ids,
     stops,
     string,
+    strings,
     whole_number,
 )
 
@@ -30,6 +31,14 @@ SAMPLING: Mapping[str, Check] = {
 }
 """Fields that go to `Sampling` under their own names; it checks the ranges."""
 
+NOTED: Mapping[str, Check] = {
+    "metadata": strings,
+    "prompt_cache_key": string,
+    "safety_identifier": string,
+    "user": string,
+}
+"""Fields for OpenAI's own books, which clients send to every server; any value does nothing."""
+
 EVERYWHERE: Mapping[str, Check] = {
     **SAMPLING,
     "model": string,
@@ -38,12 +47,13 @@ EVERYWHERE: Mapping[str, Check] = {
     "stop": stops,
     "skip_special_tokens": boolean,
     "request_id": label,
+    "cache_salt": label,
+    **NOTED,
 }
 
 UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
     "audio": (),
     "best_of": (1,),
-    "cache_salt": (),
     "chat_template": (),
     "chat_template_kwargs": ({},),
     "function_call": ("none", "auto"),
@@ -51,17 +61,14 @@ UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
     "include_stop_str_in_output": (False,),
     "length_penalty": (1, 1.0),
     "logprobs": (False,),
-    "metadata": ({},),
     "modalities": (["text"],),
     "n": (1,),
     "parallel_tool_calls": (True,),
     "prediction": (),
     "priority": (0,),
-    "prompt_cache_key": (),
     "prompt_logprobs": (),
     "reasoning_effort": (),
     "response_format": ({"type": "text"},),
-    "safety_identifier": (),
     "service_tier": ("auto", "default"),
     "spaces_between_special_tokens": (True,),
     "store": (False,),
@@ -71,7 +78,6 @@ UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
     "top_logprobs": (0,),
     "truncate_prompt_tokens": (),
     "use_beam_search": (False,),
-    "user": (),
     "verbosity": (),
     "web_search_options": (),
 }

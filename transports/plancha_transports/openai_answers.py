@@ -1,92 +1,24 @@
-"""OpenAI's shapes: text completions and chat completions, whole and in chunks."""
+"""OpenAI's answers: whole, and in chunks."""
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from plancha.failure import Failure
 from plancha.generation import Delta
-from plancha.messages import FinishReason
 from plancha.record import Record
-from plancha_transports.answers import Choice, openai_usage, pieces
+from plancha_transports.answers import Piece, Pieces, openai_usage
 from plancha_transports.event_stream import DONE, event
 from plancha_transports.failures import error_object
 from plancha_transports.request_ids import shown_id
+from plancha_transports.shapes import Shape
 
 
-class Shape(Protocol):
-    """What text completions and chat completions word differently."""
-
-    whole_name: str
-    chunk_name: str
-
-    def choice(self, index: int, text: str, finish_reason: FinishReason | None) -> dict[str, Any]:
-        """A choice of a whole answer."""
-        ...
-
-    def part(self, index: int, text: str, finish_reason: FinishReason | None) -> dict[str, Any]:
-        """A choice of a chunk: some text, or the end and no text."""
-        ...
-
-    def opening(self, index: int) -> dict[str, Any] | None:
-        """A choice that comes before the first text of `index`, if there is one."""
-        ...
-
-
-class TextShape:
-    """Of `/v1/completions`. `echoes` are the prompts' texts when they are to be given back."""
-
-    whole_name = "text_completion"
-    chunk_name = "text_completion"
-
-    def __init__(self, echoes: tuple[str, ...]) -> None:
-        self._echoes = echoes
-
-    def choice(self, index: int, text: str, finish_reason: FinishReason | None) -> dict[str, Any]:
-        """The echo is part of the text."""
-        echo = self._echoes[index] if self._echoes else ""
-        return self.part(index, echo + text, finish_reason)
-
-    def part(self, index: int, text: str, finish_reason: FinishReason | None) -> dict[str, Any]:
-        """The same object, whole or in part."""
-        return {"index": index, "text": text, "logprobs": None, "finish_reason": finish_reason}
-
-    def opening(self, index: int) -> dict[str, Any] | None:
-        """The echo."""
-        return self.part(index, self._echoes[index], None) if self._echoes else None
-
-
-class ChatShape:
-    """Of `/v1/chat/completions`."""
-
-    whole_name = "chat.completion"
-    chunk_name = "chat.completion.chunk"
-
-    def choice(self, index: int, text: str, finish_reason: FinishReason | None) -> dict[str, Any]:
-        """A message of the assistant."""
-        message = {"role": "assistant", "content": text, "refusal": None}
-        return self._object(index, "message", message, finish_reason)
-
-    def part(self, index: int, text: str, finish_reason: FinishReason | None) -> dict[str, Any]:
-        """A delta; the last one is empty."""
-        return self._object(index, "delta", {"content": text} if text else {}, finish_reason)
-
-    def opening(self, index: int) -> dict[str, Any] | None:
-        """The role."""
-        return self._object(index, "delta", {"role": "assistant", "content": ""}, None)
-
-    def _object(
-        self, index: int, name: str, message: Mapping[str, Any], finish_reason: FinishReason | None
-    ) -> dict[str, Any]:
-        return {"index": index, name: message, "logprobs": None, "finish_reason": finish_reason}
-
-
-def whole(record: Record, shape: Shape, choices: list[Choice]) -> dict[str, Any]:
+def whole(record: Record, shape: Shape, choices: list[Piece]) -> dict[str, Any]:
     """The answer of a request that was not streamed."""
     return {
         **_head(record, shape.whole_name),
         "choices": [
-            shape.choice(index, choice.text, choice.finish_reason)
-            for index, choice in enumerate(choices)
+            shape.choice(choice.index, choice.text, choice.entries, choice.finish_reason)
+            for choice in choices
         ],
         "usage": openai_usage(record),
     }
@@ -95,9 +27,10 @@ def whole(record: Record, shape: Shape, choices: list[Choice]) -> dict[str, Any]
 class Chunks:
     """The events of a streamed answer. Text that is still undecided makes no chunk."""
 
-    def __init__(self, record: Record, shape: Shape, include_usage: bool) -> None:
+    def __init__(self, record: Record, shape: Shape, pieces: Pieces, include_usage: bool) -> None:
         self._record = record
         self._shape = shape
+        self._pieces = pieces
         self._include_usage = include_usage
         self._head = _head(record, shape.chunk_name)
         if include_usage:
@@ -105,17 +38,18 @@ class Chunks:
         self._opened: set[int] = set()
 
     def deltas(self, deltas: list[Delta]) -> bytes:
-        """A chunk for each prompt's new text, and one for its end."""
+        """A chunk for each output's new text with its log-probabilities, and one for its end."""
         choices: list[dict[str, Any]] = []
-        for piece in pieces(deltas):
+        for piece in self._pieces.of(deltas):
             if piece.index not in self._opened:
                 self._opened.add(piece.index)
                 opening = self._shape.opening(piece.index)
                 choices += [opening] if opening is not None else []
-            if piece.text:
-                choices.append(self._shape.part(piece.index, piece.text, None))
+            if piece.text or piece.entries:
+                entries = piece.entries or None
+                choices.append(self._shape.part(piece.index, piece.text, entries, None))
             if piece.finish_reason is not None:
-                choices.append(self._shape.part(piece.index, "", piece.finish_reason))
+                choices.append(self._shape.part(piece.index, "", None, piece.finish_reason))
         return b"".join([event({**self._head, "choices": [choice]}) for choice in choices])
 
     def done(self) -> bytes:

@@ -18,6 +18,7 @@ def _are_origins(origins: tuple[str, ...]) -> bool:
 class HttpOptions:
     """The table `[transport.http]`.
 
+    A request's prompts times its n may be as many as the larger of `max_prompts` and `max_n`.
     `headers_after_s`: a stream's HTTP status is decided by its first token, or by then.
     `heartbeat_s` and `ws_heartbeat_s` 0 are off. `allowed_origins` are browser origins
     ("https://chat.example") that may call besides pages served from the same host and port.
@@ -27,6 +28,7 @@ class HttpOptions:
     port: int = attrs.field(default=8000, validator=between(0, 65535))  # 0: any free one
     max_body: Size = attrs.field(default=DEFAULT_SIZE, validator=at_least(1))  # bytes
     max_prompts: int = attrs.field(default=1024, validator=at_least(1))  # of one request
+    max_n: int = attrs.field(default=128, validator=at_least(1))  # outputs of one prompt
     headers_after_s: float = attrs.field(default=10.0, validator=at_least(0))
     heartbeat_s: float = attrs.field(default=15.0, validator=at_least(0))
     ws_heartbeat_s: float = attrs.field(default=30.0, validator=at_least(0))

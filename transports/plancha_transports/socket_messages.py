@@ -20,7 +20,7 @@ def refused(client_id: str | None, failure: Failure) -> str:
 
 def cancelled(client_id: str) -> str:
     """Cancelled before it was accepted."""
-    no_usage = {"input_tokens": 0, "output_tokens": 0}
+    no_usage = {"input_tokens": 0, "cached_tokens": 0, "output_tokens": 0}
     return _message({"type": "cancelled", "id": client_id, "usage": no_usage})
 
 
