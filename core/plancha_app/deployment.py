@@ -89,7 +89,7 @@ def plugin_table(table: Any) -> PluginTable:
 
 def transport_tables(tables: Any) -> Mapping[str, PluginTable]:
     """Any number of transports by name; the name is also the plugin's unless `plugin` says else."""
-    if not isinstance(tables, Mapping):
+    if not isinstance(tables, Mapping) or not tables:
         raise ValueError("must hold one table per transport, such as [transport.http]")
     found: dict[str, PluginTable] = {}
     problems: list[Problem] = []
