@@ -44,7 +44,7 @@ class Batch:
     """`[batch]`: how much is computed, and how much waits, at most."""
 
     max_sequences: int = attrs.field(default=64, validator=between(1, 4096))
-    max_batched_tokens: int = attrs.field(default=256, validator=between(1, 65536))
+    max_batched_tokens: int = attrs.field(default=128, validator=between(1, 65536))
     max_waiting: int = attrs.field(default=1024, validator=between(1, 1_000_000))
 
 
