@@ -6,8 +6,6 @@
 import time
 
 import numpy as np
-from plancha_allocators.paged import paged
-from plancha_schedulers.fcfs import fcfs
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -15,6 +13,8 @@ from rich.table import Table
 from plancha.contracts import Geometry, Site
 from plancha.messages import Plan, StepDone
 from plancha.testing.simulation import Simulation
+from plancha_allocators.paged import paged
+from plancha_schedulers.fcfs import fcfs
 
 STEPS = 200
 PROMPT = 64
