@@ -20,9 +20,10 @@ venv: $(READY) ## set everything up in .venv, from pinned versions
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check '$(TORCH)' -c constraints.txt \
+	$(BIN)/pip install --quiet --disable-pip-version-check '$(TORCH)' -c constraints.txt 2>/dev/null \
 	  || $(BIN)/pip install --disable-pip-version-check '$(TORCH)' -c constraints.txt \
-	    --extra-index-url $(TORCH_CPU_INDEX)
+	    --extra-index-url $(TORCH_CPU_INDEX) \
+	  || { echo 'No $(TORCH) to be had. To take the build with CUDA: make venv TORCH=torch' >&2; exit 1; }
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
 	$(BIN)/python -c 'from plancha_engine import executor; executor.compile_kernels()'
 	touch $@

@@ -66,7 +66,7 @@ def shown(value: object, key: str = "") -> str:
     if is_secret(key) and isinstance(value, str):
         return '"…"'
     if isinstance(value, Mapping):
-        return "a table"
+        return "{…}" if value else "{}"
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
 

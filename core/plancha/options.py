@@ -8,7 +8,7 @@ Ranges are attrs validators; those of `option_values`, here by name too, tell wh
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType
@@ -18,6 +18,7 @@ import attrs
 import cattrs
 from cattrs.cols import is_mapping, is_sequence
 
+from plancha.option_problems import OptionsError, Problem, locate, under
 from plancha.option_values import (
     SIZE,
     Check,
@@ -52,38 +53,6 @@ __all__ = [
 T = TypeVar("T")
 
 
-@attrs.frozen(kw_only=True)
-class Problem:
-    """One mistake. `key` is its full path; `value` is as TOML writes it, None when it is missing.
-
-    `valid` is set when the key itself is unknown: the names that its table has, with what each
-    takes. `where` is the beginning of `key` that the caller of `structure` gave.
-    """
-
-    key: str
-    value: str | None
-    right: str
-    valid: Mapping[str, str] | None = None
-    where: str = ""
-
-    def __str__(self) -> str:
-        value = "" if self.value is None else f" = {self.value}"
-        return f"{self.key}{value}: {self.right}"
-
-    def moved(self, where: str) -> "Problem":
-        """The same in another table."""
-        here = attrs.evolve(self, key=self.key.removeprefix(self.where).removeprefix("."))
-        return attrs.evolve(_under(where, here), where=where)
-
-
-class OptionsError(Exception):
-    """A table that cannot be used; `problems` are all its mistakes, in the order of the table."""
-
-    def __init__(self, problems: tuple[Problem, ...]) -> None:
-        super().__init__("\n".join(str(problem) for problem in problems))
-        self.problems = problems
-
-
 def structure(table: Mapping[str, Any], cls: type[T], where: str) -> T:
     """`table` as an instance of the attrs class `cls`; `where` is its own path ("" at the top).
 
@@ -99,24 +68,6 @@ def structure(table: Mapping[str, Any], cls: type[T], where: str) -> T:
     except OptionsError as error:
         problems = (problem.moved(where) for problem in error.problems)
         raise OptionsError(tuple(locate(problem, cls, where) for problem in problems)) from None
-
-
-def locate(problem: Problem, cls: type, where: str = "") -> Problem:
-    """If its key is unknown but belongs into another table of `cls`, say so."""
-    if problem.valid is None:
-        return problem
-    parent, _, name = problem.key.rpartition(".")
-    paths = [path.rpartition(".") for path in _paths(cls, where)]
-    places = [_table_name(table) for table, _, key in paths if key == name]
-    if places:
-        right = f"{_table_name(parent)} has no key {name}; it belongs in {' or '.join(places)}"
-        return attrs.evolve(problem, right=right)
-    near = get_close_matches(name, [key for _, _, key in paths], 1)
-    if not near or get_close_matches(name, problem.valid, 1):
-        return problem
-    place = next(_table_name(table) for table, _, key in paths if key == near[0])
-    right = f'{_table_name(parent)} has no such key; did you mean "{near[0]}" in {place}?'
-    return attrs.evolve(problem, right=right)
 
 
 class _Wrong(Exception):
@@ -166,7 +117,7 @@ def _structure_field(given: Any, field: "attrs.Attribute[Any]") -> Any:
         if field.validator is not None:
             field.validator(None, field, value)
     except OptionsError as error:
-        raise OptionsError(tuple(_under(field.name, each) for each in error.problems)) from None
+        raise OptionsError(tuple(under(field.name, each) for each in error.problems)) from None
     except (_Wrong, ValueError, TypeError) as error:
         right = _right(field)
         if field.converter is not None or right == "must be a table":
@@ -199,7 +150,7 @@ def _each(items: Any, wanted: Any) -> dict[str, Any]:
         try:
             found[key] = _converter.structure(given, wanted)
         except OptionsError as error:
-            problems.extend(_under(key, problem) for problem in error.problems)
+            problems.extend(under(key, problem) for problem in error.problems)
         except _Wrong as wrong:
             problems.append(Problem(key=key, value=shown(given, key), right=wrong.right))
     if problems:
@@ -268,23 +219,6 @@ def _checks(field: "attrs.Attribute[Any]") -> list[Check]:
     validator = getattr(field.validator, "validator", field.validator)  # attrs' `optional`
     parts = getattr(validator, "_validators", (validator,))  # attrs' own `and_`
     return [part for part in parts if isinstance(part, Check)]
-
-
-def _paths(cls: type, where: str) -> Iterator[str]:
-    for field in attrs.fields(attrs.resolve_types(cls)):
-        path = f"{where}.{field.name}" if where else field.name
-        yield path
-        if isinstance(field.type, type) and attrs.has(field.type) and field.converter is None:
-            yield from _paths(field.type, path)
-
-
-def _under(where: str, problem: Problem) -> Problem:
-    dot = "." if where and problem.key and not problem.key.startswith("[") else ""
-    return attrs.evolve(problem, key=f"{where}{dot}{problem.key}")
-
-
-def _table_name(path: str) -> str:
-    return f"[{path}]" if path else "the top level"
 
 
 def _quoted(key: str) -> str:

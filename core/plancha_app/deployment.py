@@ -44,7 +44,7 @@ class Batch:
     """`[batch]`: how much is computed, and how much waits, at most."""
 
     max_sequences: int = attrs.field(default=64, validator=between(1, 4096))
-    max_batched_tokens: int = attrs.field(default=256, validator=between(1, 65536))
+    max_batched_tokens: int = attrs.field(default=128, validator=between(1, 65536))
     max_waiting: int = attrs.field(default=1024, validator=between(1, 1_000_000))
 
 
@@ -89,7 +89,7 @@ def plugin_table(table: Any) -> PluginTable:
 
 def transport_tables(tables: Any) -> Mapping[str, PluginTable]:
     """Any number of transports by name; the name is also the plugin's unless `plugin` says else."""
-    if not isinstance(tables, Mapping):
+    if not isinstance(tables, Mapping) or not tables:
         raise ValueError("must hold one table per transport, such as [transport.http]")
     found: dict[str, PluginTable] = {}
     problems: list[Problem] = []

@@ -96,7 +96,7 @@ def test_the_files_own_mistakes_and_the_plugins_are_told_together(deployment_fil
 
 
 def test_host_and_port_are_checked_like_the_files(deployment_file: Write) -> None:
-    path = deployment_file('executor.plugin = "light"\n[transport]\n')
+    path = deployment_file('executor.plugin = "light"\ntransport.inside.plugin = "http"\n')
 
     with pytest.raises(DeploymentError, match="there is no"):
         prepare(path, port=1)

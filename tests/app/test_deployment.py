@@ -96,6 +96,12 @@ def test_every_mistake_is_told_at_once() -> None:
     ]
 
 
+def test_a_server_without_doors_is_a_mistake() -> None:
+    assert mistakes({"transport": {}}) == [
+        "transport = {}: must hold one table per transport, such as [transport.http]"
+    ]
+
+
 def test_a_token_budget_has_room_for_every_sequence_and_a_block() -> None:
     tables = {"batch": {"max_sequences": 64, "max_batched_tokens": 79}}
 
@@ -177,7 +183,7 @@ def test_host_and_port_of_the_command_line_go_before_the_files() -> None:
 
 
 def test_a_port_without_an_http_transport_is_a_mistake() -> None:
-    deployment, _ = understand({"transport": {}})
+    deployment, _ = understand({"transport": {"inside": {"plugin": "http"}}})
 
     with pytest.raises(ValueError, match=r"--port: there is no \[transport.http\]"):
         deployment.listening_at(None, 1)

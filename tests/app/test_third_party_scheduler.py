@@ -4,13 +4,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from anyio import create_task_group
 
+from plancha.call import Call
 from plancha.contracts import Geometry, Scheduler, Site
+from plancha.gateway import Gateway
 from plancha.options import OptionsError
 from plancha.plugins import create, listing
+from plancha.testing.embedded import embedded
 from plancha.testing.executors import ChainExecutor, chain
 from plancha.testing.simulation import Simulation
 from plancha_allocators.paged import paged
+from plancha_text.byte_text import byte_text
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "shortest_first"
 SITE = Site(
@@ -74,6 +79,29 @@ def test_by_name_it_orders_a_real_batch() -> None:
 @pytest.mark.usefixtures("installed")
 def test_whoever_waited_for_too_long_goes_first() -> None:
     assert order(0.0, 40, 30, 10, 20) == [0, 1, 2, 3]
+
+
+@pytest.mark.usefixtures("installed")
+async def test_it_serves_requests_in_a_whole_kernel() -> None:
+    executor = ChainExecutor(GEOMETRY, SITE.block_size)
+    answers: dict[int, list[int]] = {}
+
+    async def ask(gateway: Gateway, length: int) -> None:
+        call = Call(model=None, prompts=((120,) * length,), max_tokens=5)
+        async with await gateway.generate(call) as generation:
+            answers[length] = [
+                delta.token
+                async for deltas in generation
+                for delta in deltas
+                if delta.token is not None
+            ]
+
+    async with embedded(executor, byte_text(), scheduler=lambda site: shortest_first()) as kernel:
+        async with create_task_group() as clients:
+            for length in range(1, 21):
+                clients.start_soon(ask, kernel.gateway, length)
+
+    assert answers == {length: chain([120] * length, 5) for length in range(1, 21)}
 
 
 @pytest.mark.usefixtures("installed")

@@ -196,7 +196,7 @@ def test_a_check_across_fields_is_reported_at_the_table() -> None:
                 raise ValueError(f"low is {self.low}; it must not exceed high, {self.high}")
 
     assert mistakes({"low": 2, "high": 1}, Range, "gate") == {
-        "gate": "gate = a table: low is 2; it must not exceed high, 1"
+        "gate": "gate = {…}: low is 2; it must not exceed high, 1"
     }
 
 

@@ -1,12 +1,17 @@
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import attrs
 import pytest
 
 from plancha.contracts import LoadError, Site
 from plancha.options import OptionsError
 from plancha.plugins import PluginError, create, find, listing
+from plancha.sequence import Sequence
+from plancha.testing.executors import chain
+from plancha_schedulers.fcfs import Fcfs
 
 SCHEDULERS = "plancha.schedulers"
 SITE = Site(
@@ -167,3 +172,22 @@ def test_a_plugin_of_another_contract_is_refused(install: Install, source: str) 
 
     with pytest.raises(PluginError, match="contract 7; this Plancha has 1"):
         find(SCHEDULERS, "new")
+
+
+def test_a_plugin_that_raises_at_a_request_fails_that_request_alone(rig: Any) -> None:
+    class Picky(Fcfs):
+        def add(self, sequence: Sequence, now: float) -> None:
+            if sequence.prompt_tokens == 13:
+                raise RuntimeError("unlucky")
+            super().add(sequence, now)
+
+    simulation = attrs.evolve(rig, scheduler=lambda site: Picky()).chain()
+
+    before = simulation.submit([120] * 20, 5)
+    unlucky = simulation.submit([120] * 13, 5)
+    after = simulation.submit([120] * 20, 5)
+    simulation.run()
+
+    assert simulation.finished[unlucky].reason == "error"
+    assert simulation.outputs[unlucky] == []
+    assert simulation.outputs[before] == simulation.outputs[after] == chain([120] * 20, 5)
