@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from plancha.contracts import Geometry, LoadError, Site
+from plancha.contracts import Geometry, LoadError, Site, Tenant
 from plancha.options import OptionsError, locate
 from plancha.plugins import GROUPS, PluginError, create
 from plancha_app.deployment import Deployment, DeploymentError, PluginTable, parse, understand
@@ -94,4 +94,9 @@ def make_site(deployment: Deployment, *, model: str, vocabulary: int) -> Site:
         block_size=deployment.kv.block_size,
         model=model,
         vocabulary=vocabulary,
+        tenants={
+            name: Tenant(weight=table.weight, tier=table.tier, max_running=table.max_running)
+            for name, table in deployment.tenants.items()
+        },
+        inter_token_target_s=deployment.batch.inter_token_target_s,
     )

@@ -29,6 +29,7 @@ class Model:
 
     name: str = "smollm2"  # a built-in name, hf:org/name, or a path
     served_name: str | None = None  # what `model` says in requests; None: follows from `name`
+    public_prefixes: tuple[str, ...] = ()  # prompts' beginnings that tenants may share in the cache
 
     @property
     def public_name(self) -> str:
@@ -46,6 +47,18 @@ class Batch:
     max_sequences: int = attrs.field(default=64, validator=between(1, 4096))
     max_batched_tokens: int = attrs.field(default=128, validator=between(1, 65536))
     max_waiting: int = attrs.field(default=1024, validator=between(1, 1_000_000))
+    inter_token_target_s: float = attrs.field(default=0.5, validator=at_least(0))  # 0: none
+
+
+@attrs.frozen(kw_only=True)
+class TenantTable:
+    """`[tenants.NAME]`: one of those who share the machine."""
+
+    weight: float = attrs.field(default=1.0, validator=between(0.001, 1000))
+    tier: int = attrs.field(default=0, validator=between(0, 99))  # lower goes first
+    max_running: int | None = attrs.field(
+        default=None, validator=attrs.validators.optional(at_least(1))
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -115,6 +128,7 @@ class Deployment:
     batch: Batch = attrs.field(factory=Batch)
     kv: Kv = attrs.field(factory=Kv)
     server: Server = attrs.field(factory=Server)
+    tenants: dict[str, TenantTable] = attrs.field(factory=dict)
     scheduler: PluginTable = attrs.field(default=PluginTable("fcfs"), converter=plugin_table)
     allocator: PluginTable = attrs.field(default=PluginTable("paged"), converter=plugin_table)
     executor: PluginTable = attrs.field(default=PluginTable("torch"), converter=plugin_table)

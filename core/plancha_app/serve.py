@@ -44,7 +44,8 @@ class Server:
     addresses: list[str] = attrs.field(factory=list, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.gateway = Gateway(self.deployment.model.public_name)
+        model = self.deployment.model
+        self.gateway = Gateway(model.public_name, model.public_prefixes)
 
     async def run(self) -> int:
         """Serve until SIGINT or SIGTERM. The exit code: 0, or 1 when it could not serve."""
