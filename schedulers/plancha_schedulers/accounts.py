@@ -16,6 +16,7 @@ class Account:
 
     weight: float
     counter: float = 0.0
+    served_last: int = 0  # number of the latest turn that was its own
     line: Line = attrs.field(factory=Line)
 
     def charge(self, price: float) -> None:
@@ -31,7 +32,8 @@ class Accounts:
         self._by_tenant: dict[str, Account] = {}
         self._backlogged: list[Account] = []  # sorted by `_urgency`
         self._last: Account | None = None  # whose line was the last to become empty
-        self._joined_at = 0.0  # greatest counter that anyone was served next at
+        self._turns = 0
+        self._turn_at = 0.0  # greatest counter that anyone had when its turn came
 
     def __iter__(self) -> Iterator[Account]:
         return iter(tuple(self._backlogged))
@@ -56,8 +58,10 @@ class Accounts:
     def serve(self, sequence: Sequence, price: float) -> None:
         """It leaves its line, for which its tenant pays."""
         account = self.of(sequence)
-        self._joined_at = max(self._joined_at, account.counter)
         self._unrank(account)
+        self._turns += 1
+        self._turn_at = max(self._turn_at, account.counter)
+        account.served_last = self._turns
         account.line.remove(sequence)
         account.charge(price)
         self._rank(account)
@@ -83,10 +87,10 @@ class Accounts:
         """The least counter of those who wait, else that of who waited last, as in the paper.
 
         The least one may be of a tenant that its running limit holds back, far behind all others;
-        so what anyone was served next at counts too. Without limits that is never the greater.
+        so what others had when their turn came counts too. Without limits it is never the greater.
         """
         if self._backlogged:
-            return max(self._backlogged[0].counter, self._joined_at)
+            return max(self._backlogged[0].counter, self._turn_at)
         return 0.0 if self._last is None else self._last.counter
 
     def _unrank(self, account: Account) -> None:
@@ -100,5 +104,6 @@ class Accounts:
             self._last = account
 
 
-def _urgency(account: Account) -> tuple[float, int]:
-    return account.counter, account.line.head.arrival
+def _urgency(account: Account) -> tuple[float, int, int]:
+    """On a tie, as after a lift, whoever was served longest ago."""
+    return account.counter, account.served_last, account.line.head.arrival
