@@ -5,8 +5,8 @@ joins, and a newcomer short of a slot or of blocks takes them from worse tiers. 
 a tier tenants are held even as by `fair-queue`. **Ageing.** A sequence that has waited for
 `max_wait_s`, since it was accepted or preempted, goes before everybody, and nobody but the leader
 takes its place from it until it ends; but only one of each worse tier runs by its age at a time. So
-every tier moves on by at least one sequence, and all those below the best together never hold more
-than one place each, however much they ask for.
+every tier moves on, and however much is asked of the worse ones, beside a better tier that always
+waits each of them holds one slot at most.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,6 +20,7 @@ from plancha.options import at_least, between, structure
 from plancha.sequence import Sequence
 from plancha_schedulers.fair_queue import FairQueue
 from plancha_schedulers.prices import Prices
+from plancha_schedulers.tier import Tier
 
 
 @attrs.frozen(kw_only=True)
@@ -48,74 +49,50 @@ def priority_preempt(options: Mapping[str, Any], site: Site) -> "PriorityPreempt
 
 
 class PriorityPreempt:
-    """A fair queue for each tier, and at most one sequence of each worse tier that runs by age."""
+    """The tiers in order, and before them whoever of the worse ones has waited for too long."""
 
     def __init__(self, max_wait_s: float, prices: Prices, site: Site) -> None:
         self._max_wait_s = max_wait_s
         self._prices = prices
         self._site = site
-        self._tiers: dict[int, FairQueue] = {}
-        self._waits_since: dict[int, float] = {}  # by stream
-        self._aged: dict[int, Sequence] = {}  # by tier: who goes first by its age
-        self._running_aged: dict[int, Sequence] = {}  # by tier: who joined so
+        self._tiers: dict[int, Tier] = {}
 
     def add(self, sequence: Sequence, now: float) -> None:
         """It waits from now on, in its tier."""
-        self._leaves_batch(sequence)
-        self._waits_since[sequence.stream] = now
-        self._queue(sequence).add(sequence, now)
+        self._tier(sequence).add(sequence, now)
 
     def waiting(self, now: float) -> Iterator[Sequence]:
         """The aged, then tier by tier, each as `fair-queue` has it."""
-        aged = self._aged = self._find_aged(now)
-        yield from aged.values()
-        for tier, queue in sorted(self._tiers.items()):
-            yield from (each for each in queue.waiting(now) if each is not aged.get(tier))
+        tiers = [tier for _, tier in sorted(self._tiers.items())]
+        aged = [tier.age(now, self._max_wait_s) for tier in tiers[1:]]
+        yield from (each for each in aged if each is not None)
+        for tier in tiers:
+            yield from (each for each in tier.queue.waiting(now) if each not in aged)
 
     def joined(self, sequence: Sequence, cached: int) -> None:
-        """It waits no more; its tenant pays in its own tier, also if it went first by its age."""
-        del self._waits_since[sequence.stream]
-        if self._aged.get(sequence.tier) is sequence:
-            self._running_aged[sequence.tier] = sequence
-        self._queue(sequence).joined(sequence, cached)
+        """It waits no more."""
+        self._tier(sequence).joined(sequence, cached)
 
     def victims(self, running: Seq[Sequence], for_: Sequence) -> Iterator[Sequence]:
         """From the worst tier first, there as `fair-queue` has it; never who joined by its age."""
         own = self._standing(for_)
-        kept = self._running_aged.values()
-        below = [each for each in running if self._standing(each) > own and each not in kept]
+        kept = [tier.running_aged for tier in self._tiers.values()]
+        below = (each for each in running if self._standing(each) > own and each not in kept)
         return iter(sorted(below, key=self._standing, reverse=True))
 
     def charge(self, output: Mapping[str, int]) -> None:
         """A tenant pays in the tier it has."""
-        for queue in self._tiers.values():
-            queue.charge(output)
+        for tier in self._tiers.values():
+            tier.queue.charge(output)
 
     def remove(self, sequence: Sequence) -> None:
         """It leaves, wherever it is."""
-        self._leaves_batch(sequence)
-        self._waits_since.pop(sequence.stream, None)
-        self._queue(sequence).remove(sequence)
+        self._tier(sequence).remove(sequence)
 
-    def _find_aged(self, now: float) -> dict[int, Sequence]:
-        """By tier, if nobody of it runs by its age already: who goes first. Not of the best one."""
-        found: dict[int, Sequence] = {}
-        for tier in sorted(self._tiers)[1:]:
-            if tier not in self._running_aged:
-                for head in self._tiers[tier].heads():
-                    if now - self._waits_since[head.stream] >= self._max_wait_s:
-                        found[tier] = head
-                        break
-        return found
-
-    def _leaves_batch(self, sequence: Sequence) -> None:
-        if self._running_aged.get(sequence.tier) is sequence:
-            del self._running_aged[sequence.tier]
-
-    def _queue(self, sequence: Sequence) -> FairQueue:
+    def _tier(self, sequence: Sequence) -> Tier:
         if sequence.tier not in self._tiers:
-            self._tiers[sequence.tier] = FairQueue(self._prices, self._site)
+            self._tiers[sequence.tier] = Tier(FairQueue(self._prices, self._site))
         return self._tiers[sequence.tier]
 
     def _standing(self, sequence: Sequence) -> tuple[int, float, int]:
-        return sequence.tier, *self._queue(sequence).standing(sequence)
+        return sequence.tier, *self._tier(sequence).queue.standing(sequence)
