@@ -55,8 +55,8 @@ class Backend(Protocol[Array, Matrix]):
         """Make the KV pool anew; what it held is gone."""
         ...
 
-    def workspace(self, tokens: int) -> Workspace[Array]:
-        """Arrays for a step of so many tokens; the contents mean nothing."""
+    def begin(self, batch: Batch) -> Workspace[Array]:
+        """Arrays for a step over `batch`, which the calls that follow are about."""
         ...
 
     def embed(self, tokens: Int32s, out: Array) -> None:

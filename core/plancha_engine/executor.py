@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import attrs
+import numba
 import torch
 
 from plancha.contracts import Geometry, LoadError, Site
@@ -17,6 +18,7 @@ from plancha_engine.config import ModelConfig
 from plancha_engine.kernels.compiling import compile_kernels
 from plancha_engine.kv_pool import blocks_in
 from plancha_engine.model import Decoder
+from plancha_engine.numba_backend import NumbaBackend
 from plancha_engine.runner import Runner
 from plancha_engine.torch_backend import TorchBackend
 from plancha_engine.weights import prepare_weights
@@ -95,11 +97,19 @@ def make_runner(
         vocabulary=min(config.vocabulary, site.vocabulary),
         stop_ids=tuple(token for token in config.stop_ids if token < site.vocabulary),
     )
-    backend: Backend[Any, Any] = TorchBackend(
-        config, geometry.blocks, site.block_size, geometry.context_length
-    )
+    backend = make_backend(options.attention, config, site, geometry)
     weights = prepare_weights(parameters, config, backend, geometry.vocabulary)
     return Runner(Decoder(weights, backend), site, geometry)
+
+
+def make_backend(
+    name: str, config: ModelConfig, site: Site, geometry: Geometry
+) -> Backend[Any, Any]:
+    """The backend called `name`."""
+    shape = (geometry.blocks, site.block_size, geometry.context_length)
+    if name == "torch":
+        return TorchBackend(config, *shape)
+    return NumbaBackend(config, *shape, site.max_batched_tokens)
 
 
 def use_threads(threads: int) -> None:
@@ -111,3 +121,4 @@ def use_threads(threads: int) -> None:
     if threads > cores:
         raise LoadError(f"threads is {threads}, but this process may use {cores} cores")
     torch.set_num_threads(threads or cores)
+    numba.set_num_threads(threads or cores)

@@ -24,7 +24,7 @@ class Decoder(Generic[Array, Matrix]):
         The K and V of the batch's tokens are in the pool afterwards.
         """
         backend = self.backend
-        work = backend.workspace(batch.tokens.size)
+        work = backend.begin(batch)
         backend.embed(batch.tokens, work.hidden)
         backend.normalise(work.hidden, work.normalised)
         for index, layer in enumerate(self.weights.layers):

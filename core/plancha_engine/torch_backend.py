@@ -44,9 +44,9 @@ class TorchBackend:
         """A new pool."""
         self.pool = make_pool(self.config, *self._pool_shape, torch.float32)
 
-    def workspace(self, tokens: int) -> Workspace[torch.Tensor]:
+    def begin(self, batch: Batch) -> Workspace[torch.Tensor]:
         """New arrays."""
-        config = self.config
+        config, tokens = self.config, batch.tokens.size
         query_width = config.heads * config.head_dim
         qkv_width = query_width + 2 * config.kv_heads * config.head_dim
         return Workspace(

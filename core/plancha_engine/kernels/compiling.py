@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+from numba.extending import intrinsic as numba_intrinsic
 
 from plancha_engine.model_cache import models_folder
 
@@ -19,6 +20,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 ARITHMETIC = {"contract", "reassoc", "nsz"}
 """Products and sums may fuse and be reordered; NaN and infinity keep their meaning."""
+
+intrinsic = cast(Callable[[Callable[..., Any]], Callable[..., Any]], numba_intrinsic)
+"""numba's, typed as what kernels see: the first argument, numba's typing context, is not theirs."""
 
 _kernels: list[tuple[Any, tuple[str, ...]]] = []  # not compiled yet
 

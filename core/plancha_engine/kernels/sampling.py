@@ -12,8 +12,8 @@ from numba import prange
 from plancha.messages import Bools, Int32s, Int64s
 from plancha_engine.arrays import Float32s, Float64s, UInt64s
 from plancha_engine.kernels.compiling import inlined, kernel
+from plancha_engine.kernels.exponential import exp
 from plancha_engine.kernels.philox import uniform
-from plancha_engine.kernels.vectors import exp
 
 NOT_FINITE = -1
 """Drawn for a row with a logit that is NaN or infinite."""

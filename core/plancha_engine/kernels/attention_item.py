@@ -1,0 +1,206 @@
+"""The attention of a few queries over one sequence's blocks: one thread's unit of work.
+
+The queries are those of some positions and of all heads that share a KV head, so K and V are read
+once for all of them. Scores and the weighted sum of values are tile products: K lies in its block
+as `[head_dim, slot]`, V as `[slot, head_dim]`, so either has its columns side by side. The softmax
+is online (Milakov & Gimelshein 2018): a new maximum rescales what was summed so far.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from plancha.messages import Int32s
+from plancha_engine.arrays import Float32s
+from plancha_engine.kernels.compiling import inlined
+from plancha_engine.kernels.exponential import exp
+from plancha_engine.kernels.tiles import multiply
+from plancha_engine.kernels.vectors import (
+    LANES,
+    fill,
+    highest,
+    load,
+    maximum,
+    prefetch,
+    store,
+    total,
+)
+
+QUERIES = 24
+"""Queries of an item, at most: what they need beside a span's K and V stays in the L1 cache."""
+
+SPAN = 64
+"""Slots whose scores are taken before the softmax moves on, if a block is not more than that."""
+
+_MASKED = np.float32(-1e30)
+_VECTOR_BYTES = 4 * LANES
+
+
+class Scratch(NamedTuple):
+    """Memory for one item at a time."""
+
+    queries: Float32s  # scaled, [queries, head_dim]
+    summed: Float32s  # weighted values so far, [queries, head_dim]
+    scores: Float32s  # then weights, [queries, span]
+    best: Float32s  # greatest score so far, [queries]
+    mass: Float32s  # sum of the weights so far, [queries]
+    zero: Float32s  # what sums begin with, [16]
+
+
+@inlined
+def make_scratch(head_dim: int, block_size: int) -> Scratch:
+    """For items of up to `QUERIES` queries."""
+    span = max(SPAN // block_size, 1) * block_size
+    return Scratch(
+        np.empty((QUERIES, head_dim), np.float32),
+        np.empty((QUERIES, head_dim), np.float32),
+        np.empty((QUERIES, span), np.float32),
+        np.empty(QUERIES, np.float32),
+        np.empty(QUERIES, np.float32),
+        np.zeros(16, np.float32),
+    )
+
+
+@inlined
+def attend_item(
+    qkv: Float32s,
+    positions: Int32s,
+    first: int,
+    count: int,
+    head: int,
+    group: int,
+    blocks: Int32s,
+    keys: Float32s,
+    values: Float32s,
+    scratch: Scratch,
+    out: Float32s,
+) -> None:
+    """Queries `first` to `first + count - 1` of one row of the batch.
+
+    Query q is position `q // group` of `qkv`, `positions` and `out`, and head `q % group` of those
+    that share KV head `head`. `keys` are `[blocks, kv_heads, head_dim, block_size]`, `values`
+    `[blocks, kv_heads, block_size, head_dim]`.
+    """
+    kv_heads, block_size = values.shape[1], values.shape[2]
+    _begin(qkv, first, count, head, group, scratch)
+    end = positions[(first + count - 1) // group] + 1
+    span = scratch.scores.shape[1]
+    for begin in range(0, end, span):
+        slots = min(span, end - begin)
+        for slot in range(0, slots, block_size):
+            block = blocks[(begin + slot) // block_size] * kv_heads + head
+            _fetch(values, block)
+            _score(keys, block, slot, count, scratch)
+        for query in range(count):
+            seen = min(positions[(first + query) // group] + 1 - begin, slots)
+            _weigh(query, seen, slots, scratch)
+        for slot in range(0, slots, block_size):
+            block = blocks[(begin + slot) // block_size] * kv_heads + head
+            if begin + span + slot < end:
+                _fetch(keys, blocks[(begin + span + slot) // block_size] * kv_heads + head)
+            _sum(values, block, slot, min(block_size, slots - slot), count, scratch)
+    _end(first, count, head, group, scratch, out)
+
+
+@inlined
+def _begin(qkv: Float32s, first: int, count: int, head: int, group: int, scratch: Scratch) -> None:
+    head_dim = scratch.queries.shape[1]
+    scale = np.float32(1) / np.sqrt(np.float32(head_dim))
+    for query in range(count):
+        position, member = divmod(first + query, group)
+        column = (head * group + member) * head_dim
+        for d in range(head_dim):
+            scratch.queries[query, d] = qkv[position, column + d] * scale
+            scratch.summed[query, d] = 0
+        scratch.best[query] = _MASKED
+        scratch.mass[query] = 0
+
+
+@inlined
+def _fetch(pool: Float32s, block: int) -> None:
+    """Begin to read one head's block: blocks lie anywhere, so the CPU cannot foresee the next."""
+    size = 4 * pool.shape[2] * pool.shape[3]
+    for offset in range(0, size, 64):
+        prefetch(pool.ctypes.data + block * size + offset)
+
+
+@inlined
+def _score(keys: Float32s, block: int, slot: int, count: int, scratch: Scratch) -> None:
+    """Scores of all keys of one head's block, from column `slot`."""
+    head_dim, block_size = keys.shape[2], keys.shape[3]
+    columns = min(16, block_size)
+    for column in range(0, block_size, columns):
+        multiply(
+            columns,
+            count,
+            scratch.queries.ctypes.data,
+            head_dim,
+            keys.ctypes.data + 4 * (block * head_dim * block_size + column),
+            block_size,
+            head_dim,
+            scratch.zero.ctypes.data,
+            0,
+            scratch.scores.ctypes.data + 4 * (slot + column),
+            scratch.scores.shape[1],
+        )
+
+
+@inlined
+def _weigh(query: int, seen: int, slots: int, scratch: Scratch) -> None:
+    """The query's scores become weights, 0 from slot `seen` on.
+
+    What it summed under a lesser maximum is rescaled to the new one.
+    """
+    scores = scratch.scores[query]
+    for slot in range(max(seen, 0), (slots + LANES - 1) // LANES * LANES):
+        scores[slot] = _MASKED
+    address, end = scores.ctypes.data, scores.ctypes.data + 4 * slots
+    before = scratch.best[query]
+    maxima = fill(before)
+    for at in range(address, end, _VECTOR_BYTES):
+        maxima = maximum(maxima, load(at))
+    best = highest(maxima)
+    sums = fill(np.float32(0))
+    for at in range(address, end, _VECTOR_BYTES):
+        weights = exp(load(at) - best)
+        store(at, weights)
+        sums = sums + weights
+    rescale = exp(before - best)
+    scratch.best[query] = best
+    scratch.mass[query] = scratch.mass[query] * rescale + total(sums)
+    if rescale != 1:
+        for d in range(scratch.summed.shape[1]):
+            scratch.summed[query, d] *= rescale
+
+
+@inlined
+def _sum(values: Float32s, block: int, slot: int, slots: int, count: int, scratch: Scratch) -> None:
+    """Add the first `slots` values of one head's block, by the weights from column `slot`."""
+    block_size, head_dim = values.shape[2], values.shape[3]
+    columns = 16 if head_dim % 16 == 0 else 8
+    for column in range(0, head_dim, columns):
+        summed = scratch.summed.ctypes.data + 4 * column
+        multiply(
+            columns,
+            count,
+            scratch.scores.ctypes.data + 4 * slot,
+            scratch.scores.shape[1],
+            values.ctypes.data + 4 * (block * block_size * head_dim + column),
+            head_dim,
+            slots,
+            summed,
+            head_dim,
+            summed,
+            head_dim,
+        )
+
+
+@inlined
+def _end(first: int, count: int, head: int, group: int, scratch: Scratch, out: Float32s) -> None:
+    head_dim = scratch.summed.shape[1]
+    for query in range(count):
+        position, member = divmod(first + query, group)
+        column = (head * group + member) * head_dim
+        share = np.float32(1) / scratch.mass[query]
+        for d in range(head_dim):
+            out[position, column + d] = scratch.summed[query, d] * share
