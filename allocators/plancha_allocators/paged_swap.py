@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 
-from plancha.contracts import Eviction, KvStats, Site
+from plancha.contracts import Eviction, KvStats, LoadError, Site
 from plancha.messages import Moves
 from plancha.options import structure
 from plancha.sequence import Sequence
@@ -20,9 +20,14 @@ class PagedSwapOptions:
 
 
 def paged_swap(options: Mapping[str, Any], site: Site) -> "PagedSwap":
-    """The entry point. Raises `OptionsError`."""
+    """The entry point. Raises `OptionsError`, and `LoadError` when there is nowhere to swap to."""
     mine = structure(options, PagedSwapOptions, "allocator")
     geometry = site.loaded()
+    if geometry.host_blocks == 0:
+        raise LoadError(
+            "the allocator paged-swap has no host memory; "
+            'give the executor some, such as swap_memory = "1GiB", or use paged'
+        )
     device = Paged(geometry.blocks, site.block_size, prefix_cache=mine.prefix_cache)
     return PagedSwap(device, geometry.host_blocks, site.block_size)
 

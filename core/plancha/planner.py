@@ -250,9 +250,10 @@ class Planner:
                     self._line_up(sequence, now)
 
     def _observe(self, plan: Plan, done: StepDone) -> None:
-        if done.seconds > 0 and self._site.inter_token_target_s:
-            attended = plan.counts * (plan.starts + (plan.counts + 1) / 2)
-            self.cost.observe(int(plan.counts.sum()), int(attended.sum()), done.seconds)
+        if done.seconds > 0:
+            counts = plan.counts
+            attended = float(counts @ plan.starts) + float(counts @ (counts + 1)) / 2
+            self.cost.observe(int(counts.sum()), attended, done.seconds)
 
     def _commit(self, plan: Plan) -> None:
         """What the step computed is in the pool; full blocks can be found by others."""

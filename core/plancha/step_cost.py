@@ -2,14 +2,15 @@
 
 import math
 
-import numpy as np
-import numpy.typing as npt
-
 FORGETTING = 0.98
 """Weight of a step beside the one after it: about the last fifty count."""
 
 FIRST_STEPS = 8
 """Until so many have been seen nothing is said of the next."""
+
+NEW_SCALE, ATTENDED_SCALE = 256.0, 65536.0
+START, CEILING = 1e2, 1e6
+THREE = range(3)
 
 
 class StepCost:
@@ -20,17 +21,28 @@ class StepCost:
     """
 
     def __init__(self) -> None:
-        self._weights: npt.NDArray[np.float64] = np.zeros(3)
-        self._covariance: npt.NDArray[np.float64] = np.diag([1e2, 1e2, 1e2])
+        self._weights = [0.0, 0.0, 0.0]
+        self._covariance = [[START, 0.0, 0.0], [0.0, START, 0.0], [0.0, 0.0, START]]
         self._seen = 0
 
-    def observe(self, new_tokens: int, attended_tokens: int, seconds: float) -> None:
-        """One step's truth. Token counts are scaled so that the three are of one size."""
-        x = np.array([1.0, new_tokens / NEW_SCALE, attended_tokens / ATTENDED_SCALE])
-        gain = self._covariance @ x / (FORGETTING + x @ self._covariance @ x)
-        self._weights += gain * (seconds - x @ self._weights)
-        self._covariance = (self._covariance - np.outer(gain, x @ self._covariance)) / FORGETTING
-        np.clip(self._covariance, -CEILING, CEILING, out=self._covariance)
+    def observe(self, new_tokens: int, attended_tokens: float, seconds: float) -> None:
+        """One step's truth. Token counts are scaled so that the three are of one size.
+
+        In plain floats: for three numbers NumPy's calls cost several times the arithmetic.
+        """
+        p, w = self._covariance, self._weights
+        x = (1.0, new_tokens / NEW_SCALE, attended_tokens / ATTENDED_SCALE)
+        px = [row[0] * x[0] + row[1] * x[1] + row[2] * x[2] for row in p]
+        scale = 1.0 / (FORGETTING + x[0] * px[0] + x[1] * px[1] + x[2] * px[2])
+        error = seconds - (w[0] * x[0] + w[1] * x[1] + w[2] * x[2])
+        self._weights = [w[i] + scale * error * px[i] for i in THREE]
+        self._covariance = [
+            [
+                max(-CEILING, min(CEILING, (p[i][j] - scale * px[i] * px[j]) / FORGETTING))
+                for j in THREE
+            ]
+            for i in THREE
+        ]
         self._seen += 1
 
     @property
@@ -41,17 +53,17 @@ class StepCost:
     @property
     def per_step_s(self) -> float:
         """a: what every step costs."""
-        return max(0.0, float(self._weights[0]))
+        return max(0.0, self._weights[0])
 
     @property
     def per_new_token_s(self) -> float:
         """b: what each computed token adds."""
-        return max(0.0, float(self._weights[1])) / NEW_SCALE
+        return max(0.0, self._weights[1]) / NEW_SCALE
 
     @property
     def per_attended_token_s(self) -> float:
         """c: what each token that is looked back at adds."""
-        return max(0.0, float(self._weights[2])) / ATTENDED_SCALE
+        return max(0.0, self._weights[2]) / ATTENDED_SCALE
 
     def prefill_tokens(
         self, target_s: float, *, decodes: int, attended_tokens: int, start: int
@@ -74,8 +86,3 @@ class StepCost:
         """What prefilling `tokens` again adds to the steps that do it."""
         attended = tokens * tokens / 2
         return self.per_new_token_s * tokens + self.per_attended_token_s * attended
-
-
-NEW_SCALE = 256.0
-ATTENDED_SCALE = 65536.0
-CEILING = 1e6

@@ -14,7 +14,7 @@ from plancha_app.deployment import Deployment, DeploymentError, PluginTable, par
 DEFAULT_FILE = Path("plugins.toml")
 BUILT_IN = "built-in defaults"
 
-STAND_IN = Geometry(blocks=4096, context_length=4096, vocabulary=4096, stop_ids=())
+STAND_IN = Geometry(blocks=4096, context_length=4096, vocabulary=4096, stop_ids=(), host_blocks=64)
 """What plugins are checked against while no model is loaded."""
 
 

@@ -55,6 +55,10 @@ class Backend(Protocol[Array, Matrix]):
         """Make the KV pool anew; what it held is gone."""
         ...
 
+    def pools(self) -> tuple[Float32s, ...]:
+        """The KV pool's arrays, each `[layers, blocks, …]`: views, for copies of whole blocks."""
+        ...
+
     def begin(self, batch: Batch) -> Workspace[Array]:
         """Arrays for a step over `batch`, which the calls that follow are about."""
         ...

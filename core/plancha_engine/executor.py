@@ -24,6 +24,7 @@ from plancha_engine.torch_backend import TorchBackend
 from plancha_engine.weights import prepare_weights
 
 DEFAULT_KV_MEMORY = Size(2**30)
+NO_MEMORY = Size(0)
 
 
 @attrs.frozen(kw_only=True)
@@ -35,6 +36,7 @@ class TorchOptions:
     attention: Literal["numba", "torch"] = "numba"
     threads: int = attrs.field(default=0, validator=at_least(0))  # 0: the cores it may use
     kv_memory: Size = DEFAULT_KV_MEMORY
+    swap_memory: Size = NO_MEMORY  # host memory for preempted sequences; the allocator must use it
     context_length: int | None = attrs.field(  # None: the model's own
         default=None, validator=attrs.validators.optional(at_least(1))
     )
@@ -91,11 +93,13 @@ def make_runner(
     site: Site,
 ) -> Runner:
     """A runner of these parameters, given in the model's order. Raises `LoadError`."""
+    swap = options.swap_memory
     geometry = Geometry(
         blocks=blocks_in(options.kv_memory, config, site.block_size, torch.float32),
         context_length=min(config.context_length, options.context_length or config.context_length),
         vocabulary=min(config.vocabulary, site.vocabulary),
         stop_ids=tuple(token for token in config.stop_ids if token < site.vocabulary),
+        host_blocks=blocks_in(swap, config, site.block_size, torch.float32) if swap else 0,
     )
     backend = make_backend(options.attention, config, site, geometry)
     weights = prepare_weights(parameters, config, backend, geometry.vocabulary)

@@ -34,7 +34,7 @@ def blocks_in(memory: int, config: ModelConfig, block_size: int, dtype: torch.dt
         return memory // block_bytes
     name = str(dtype).removeprefix("torch.")
     raise LoadError(
-        f"kv_memory of {memory} bytes holds 0 blocks: one block takes 2 (K and V)"
+        f"memory of {memory} bytes holds 0 blocks: one block takes 2 (K and V)"
         f" x {config.layers} layers x {config.kv_heads} KV heads x {block_size} tokens"
         f" x {config.head_dim} numbers a head x {dtype.itemsize} bytes ({name})"
         f" = {block_bytes} bytes"

@@ -67,6 +67,10 @@ class NumbaBackend:
         self._keys = np.empty((*shape, config.head_dim, block_size), np.float32)
         self._values = np.empty((*shape, block_size, config.head_dim), np.float32)
 
+    def pools(self) -> tuple[Float32s, ...]:
+        """Keys and values."""
+        return self._keys, self._values
+
     def begin(self, batch: Batch) -> Workspace[Float32s]:
         """Views of the same arrays every time; attention's work is shared out among the threads."""
         config = self.config

@@ -2,9 +2,13 @@
 
 from typing import Any
 
+import attrs
+
 from plancha.contracts import Geometry, Site
 from plancha.messages import Plan, StepDone
 from plancha_engine.batch_tables import BatchTables
+from plancha_engine.host_pool import HostPool
+from plancha_engine.logprobs import LogprobReader
 from plancha_engine.model import Decoder
 from plancha_engine.sampler import Sampler
 from plancha_engine.stopwatch import Stopwatch
@@ -14,22 +18,37 @@ class Runner:
     """A model with its KV pool, and what it knows of every batch slot."""
 
     def __init__(self, decoder: Decoder[Any, Any], site: Site, geometry: Geometry) -> None:
-        self.geometry = geometry
         self._decoder = decoder
         self._site = site
+        self._host = HostPool(decoder.backend.pools(), geometry.host_blocks)
+        copy_s = self._host.block_copy_s(decoder.backend.pools())
+        self.geometry = attrs.evolve(geometry, block_copy_s=copy_s)
         self._forget()
 
     def step(self, plan: Plan) -> StepDone:
         """Compute one plan. A row whose logits are not all finite numbers fails alone."""
         watch = Stopwatch()
+        self._host.move(self._decoder.backend.pools(), plan.moves)
+        watch.lap("copies")
         for join in plan.joins:
             self._sampler.join(join)
+            self._logprobs.join(join)
         self._tables.apply(plan)
-        logits = self._decoder.forward(self._tables.batch(plan), watch)
+        batch = self._tables.batch(plan)
+        wanted, stretches = self._logprobs.with_prompts(batch, plan)
+        logits = self._decoder.forward(attrs.evolve(batch, sampled=wanted), watch)
+        sampled = batch.sampled.size
+        prompts = self._logprobs.read_prompts(
+            logits[sampled:], plan, stretches, self._tables.token_ids
+        )
         slots = plan.slots[plan.samples]
         lengths = (plan.starts + plan.counts)[plan.samples]
-        tokens, failed = self._sampler.sample(logits, slots, lengths, self._tables.token_ids)
+        copied = self._logprobs.copy(logits[:sampled], slots)
+        tokens, failed = self._sampler.sample(
+            logits[:sampled], slots, lengths, self._tables.token_ids
+        )
         drawn = ~failed
+        logprobs = self._logprobs.read(copied, slots, tokens)
         self._tables.store(slots[drawn], lengths[drawn], tokens[drawn])
         watch.lap("sampling")
         return StepDone(
@@ -37,12 +56,14 @@ class Runner:
             slots[drawn],
             tokens[drawn],
             failed=tuple(slots[failed].tolist()),
+            logprobs=None if logprobs is None else logprobs.rows(drawn),
+            prompt_logprobs=prompts,
             seconds=watch.total,
             timings=watch.seconds,
         )
 
     def reset(self) -> None:
-        """Forget every slot and make the pool anew."""
+        """Forget every slot and make the pool anew; what the host holds stays."""
         self._decoder.backend.reset()
         self._forget()
 
@@ -50,3 +71,4 @@ class Runner:
         site, geometry = self._site, self.geometry
         self._tables = BatchTables(site.max_sequences, geometry.context_length, site.block_size)
         self._sampler = Sampler(site.max_sequences, geometry.vocabulary)
+        self._logprobs = LogprobReader(site.max_sequences, geometry.vocabulary)

@@ -44,6 +44,10 @@ class TorchBackend:
         """A new pool."""
         self.pool = make_pool(self.config, *self._pool_shape, torch.float32)
 
+    def pools(self) -> tuple[Float32s, ...]:
+        """Keys and values, in the tensors' memory."""
+        return self.pool.keys.numpy(), self.pool.values.numpy()
+
     def begin(self, batch: Batch) -> Workspace[torch.Tensor]:
         """New arrays."""
         config, tokens = self.config, batch.tokens.size

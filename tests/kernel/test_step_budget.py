@@ -22,7 +22,7 @@ def seconds(new: int, attended: float) -> float:
 def attended_by(plan: Plan) -> float:
     """Every computed token looks at itself and at all before it."""
     pairs = zip(plan.starts.tolist(), plan.counts.tolist(), strict=True)
-    return sum(count * start + count * (count + 1) / 2 for start, count in pairs)
+    return float(sum(count * start + count * (count + 1) / 2 for start, count in pairs))
 
 
 @attrs.define(eq=False)
@@ -57,8 +57,8 @@ def test_the_fit_finds_the_three_coefficients() -> None:
     assert cost.per_attended_token_s == pytest.approx(C_S, rel=0.05)
     tokens = cost.prefill_tokens(0.3, decodes=8, attended_tokens=4000, start=2000)
     assert tokens is not None
-    attended = 4000 + tokens * 2000 + tokens * tokens / 2
-    assert seconds(8 + tokens, attended) == pytest.approx(0.3, rel=0.05)
+    looked_at = 4000 + tokens * 2000 + tokens * tokens / 2
+    assert seconds(8 + tokens, looked_at) == pytest.approx(0.3, rel=0.05)
 
 
 def test_the_fit_follows_a_machine_that_slows_down() -> None:

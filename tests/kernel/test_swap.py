@@ -5,18 +5,29 @@ from typing import Any
 import attrs
 import pytest
 
-from plancha.contracts import Eviction
+from plancha.contracts import Eviction, LoadError, Site
 from plancha.testing.executors import chain
-from plancha_allocators.paged_swap import paged_swap
+from plancha_allocators.paged import Paged
+from plancha_allocators.paged_swap import PagedSwap, paged_swap
 
 
 def x(tokens: int, byte: int = 120) -> list[int]:
     return [byte] * tokens
 
 
+def swap_of(site: Site) -> PagedSwap:
+    geometry = site.loaded()
+    return PagedSwap(Paged(geometry.blocks, site.block_size), geometry.host_blocks, site.block_size)
+
+
+def test_without_host_memory_the_start_fails_and_says_what_to_do(rig: Any) -> None:
+    with pytest.raises(LoadError, match="swap_memory"):
+        attrs.evolve(rig, allocator=lambda site: paged_swap({}, site)).chain()
+
+
 def swapping(rig: Any, **changes: Any) -> Any:
     """Copies cost nothing, recomputing does: every victim would rather be moved."""
-    rig = attrs.evolve(rig, allocator=lambda site: paged_swap({}, site), **changes)
+    rig = attrs.evolve(rig, allocator=swap_of, **changes)
     simulation = rig.chain(inter_token_target_s=10.0)
     for tokens in (10, 200, 40, 90, 150, 20, 60, 120, 30, 70):
         simulation.planner.cost.observe(tokens, tokens * tokens // 2, 0.01 + tokens * 1e-3)

@@ -39,7 +39,7 @@ class Traffic:
     def __init__(
         self, make: Callable[[Site], Allocator], randomness: random.Random, name: str
     ) -> None:
-        blocks, host_blocks = randomness.choice([12, 20, 40]), randomness.choice([0, 6, 30])
+        blocks, host_blocks = randomness.choice([12, 20, 40]), randomness.choice([1, 6, 30])
         geometry = Geometry(
             blocks=blocks,
             context_length=BLOCK * 10,
