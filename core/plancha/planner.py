@@ -251,7 +251,7 @@ class Planner:
 
     def _observe(self, plan: Plan, done: StepDone) -> None:
         if done.seconds > 0:
-            counts = plan.counts
+            counts = plan.counts.astype(np.float64)
             attended = float(counts @ plan.starts) + float(counts @ (counts + 1)) / 2
             self.cost.observe(int(counts.sum()), attended, done.seconds)
 
