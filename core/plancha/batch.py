@@ -7,6 +7,7 @@ from plancha.sequence import Sequence
 
 NO_TOKEN = -1
 TIER_SHIFT = 48  # more joins than a server sees
+JOINED_MASK = (1 << TIER_SHIFT) - 1
 
 
 class Batch:

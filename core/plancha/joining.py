@@ -1,5 +1,6 @@
 """Who joins the batch: the scheduler's order, bent only as far as memory and limits make it."""
 
+from collections.abc import Iterator
 from itertools import islice
 
 import attrs
@@ -17,6 +18,8 @@ WATERMARK = 0.01
 MOST_PASSES = 16
 LONGEST_PASSED_S = 2.0
 """A sequence that does not fit may be passed so often, or for so long; then it is waited for."""
+
+BEST_TIER = 0
 
 LOOKAHEAD = 64
 """Candidates looked at in one go."""
@@ -44,28 +47,41 @@ class Joining:
         A candidate held back by its tenant's limit is skipped; one that does not fit may be passed
         a bounded number of times.
         """
+        full = self.batch.free_slots == 0
+        worst_tier = max(each.tier for each in self.batch.running()) if full else 0
+        if full and worst_tier == BEST_TIER:
+            return None  # nobody's slot can be taken
         passed: list[Sequence] = []
-        for candidate in islice(self.scheduler.waiting(now), LOOKAHEAD):
-            if self._limited(candidate):
-                continue
+        for candidate in islice(self._unlimited(now), LOOKAHEAD):
+            if full and candidate.tier >= worst_tier:
+                continue  # a better tier may stand behind it
             if self._fits(candidate, now):
                 self._join(candidate)
                 for each in passed:
                     each.passed += 1
                 return candidate
-            if self.batch.free_slots == 0 or candidate.preemptions:
-                return None  # nobody passes who has been in the batch before
-            if candidate.passed_since_s is None:
-                candidate.passed_since_s = now
-            waited_s = now - candidate.passed_since_s
-            if candidate.passed >= MOST_PASSES or waited_s >= LONGEST_PASSED_S:
+            if candidate.preemptions or self._waited_enough(candidate, now):
                 return None
             passed.append(candidate)
         return None
 
-    def _limited(self, candidate: Sequence) -> bool:
-        limit = self.site.tenant(candidate.tenant).max_running
-        return limit is not None and self.batch.running_of(candidate.tenant) >= limit
+    def _unlimited(self, now: float) -> Iterator[Sequence]:
+        """The line without those whose tenant has as many in the batch as it may."""
+        limited: dict[str, bool] = {}
+        for candidate in self.scheduler.waiting(now):
+            tenant = candidate.tenant
+            if tenant not in limited:
+                limit = self.site.tenant(tenant).max_running
+                limited[tenant] = limit is not None and self.batch.running_of(tenant) >= limit
+            if not limited[tenant]:
+                yield candidate
+
+    def _waited_enough(self, candidate: Sequence, now: float) -> bool:
+        """Whether nobody may pass it any more: it does not fit now, as perhaps before."""
+        if candidate.passed_since_s is None:
+            candidate.passed_since_s = now
+        waited_s = now - candidate.passed_since_s
+        return candidate.passed >= MOST_PASSES or waited_s >= LONGEST_PASSED_S
 
     def _fits(self, candidate: Sequence, now: float) -> bool:
         """Whether it holds its blocks now; if not, it holds none."""

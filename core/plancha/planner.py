@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
-from plancha.batch import TIER_SHIFT, Batch
+from plancha.batch import JOINED_MASK, TIER_SHIFT, Batch
 from plancha.contracts import Allocator, Scheduler, Site
 from plancha.deltas import Deltas
 from plancha.failure import Failure, engine_error
@@ -186,12 +186,18 @@ class Planner:
         )
 
     def _chunks(self, prefilling: Slots, budget: int) -> tuple[Int32s, Int32s]:
-        """Whose prompt goes on, and by how much: the best first, until the budget is spent."""
+        """Whose prompt goes on, and by how much: the best first, until the budget is spent.
+
+        A block of it belongs to whoever joined first: a worse tier that is in the batch moves.
+        """
         batch = self.batch
         best_first = prefilling[np.argsort(batch.order[prefilling])]
-        left = budget - np.cumsum(batch.length[best_first] - batch.computed[best_first])
-        pending = batch.length[best_first] - batch.computed[best_first]
-        counts = np.clip(left + pending, 0, pending)
+        pending = (batch.length - batch.computed)[best_first]
+        oldest = int(np.argmin(batch.order[best_first] & JOINED_MASK)) if pending.size else 0
+        owed = min(self._site.block_size, budget, int(pending[oldest])) if pending.size else 0
+        pending[oldest : oldest + 1] -= owed
+        counts = np.clip(budget - owed - np.cumsum(pending) + pending, 0, pending)
+        counts[oldest : oldest + 1] += owed
         return best_first[counts > 0].astype(np.int32), counts[counts > 0].astype(np.int32)
 
     def _let_join(self, budget: int, now: float) -> bool:

@@ -164,7 +164,6 @@ def test_a_flood_of_the_aged_takes_one_slot_a_tier_and_no_more(rig: MakeRig) -> 
     assert worker.simulation.planner.preemptions == 0
 
 
-@pytest.mark.xfail(reason="the planner orders prefill by tier alone, whoever joined by its age")
 def test_an_aged_request_is_computed_beside_a_better_tier_that_fills_every_steps_budget(
     rig: MakeRig,
 ) -> None:
@@ -178,7 +177,6 @@ def test_an_aged_request_is_computed_beside_a_better_tier_that_fills_every_steps
     assert free in worker.simulation.finished
 
 
-@pytest.mark.xfail(reason="with all slots taken the planner looks no further than the first")
 def test_an_urgent_request_takes_a_slot_although_somebody_aged_goes_before_it(
     rig: MakeRig,
 ) -> None:
