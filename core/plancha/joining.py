@@ -101,8 +101,11 @@ class Joining:
         return False
 
     def _can_fork(self, parent: Sequence, candidate: Sequence) -> bool:
-        """Before it has tokens of its own, and while the parent's blocks hold the whole prompt."""
-        if candidate.joined_once or parent.slot is None:
+        """Before it has tokens of its own, and while the parent's blocks hold the whole prompt.
+
+        What a parent that joins in this very plan brings back from the host comes after the copy.
+        """
+        if candidate.joined_once or parent.slot is None or parent.stream in self.room.joined:
             return False
         return bool(self.batch.computed[parent.slot] >= parent.prompt_tokens)
 
@@ -124,7 +127,7 @@ class Joining:
         slot = self.batch.join(candidate, capacity)
         self.scheduler.joined(candidate, cached)
         self.deltas.joined(candidate, slot)
-        self.room.settle(candidate)
+        self.room.joined.add(candidate.stream)
         candidate.passed, candidate.passed_since_s = 0, None
         if not candidate.joined_once:
             candidate.joined_once = True

@@ -32,11 +32,13 @@ class Room:
     cost: StepCost
     preemptions: Counter[Eviction] = attrs.field(factory=Counter, init=False)
     swapped_out: list[Sequence] = attrs.field(factory=list, init=False)  # in the plan being made
-    _settled: set[int] = attrs.field(factory=set, init=False)  # streams that grew or joined in it
+    joined: set[int] = attrs.field(factory=set, init=False)  # streams, in it
+    _grown: set[int] = attrs.field(factory=set, init=False)  # streams, in it
 
     def begin(self) -> None:
         """A new plan."""
-        self._settled.clear()
+        self.joined.clear()
+        self._grown.clear()
         self.swapped_out = []
 
     def grow_running(self, now: float) -> None:
@@ -64,10 +66,6 @@ class Room:
         for victim in victims:
             self.preempt(victim, now)
         return True
-
-    def settle(self, sequence: Sequence) -> None:
-        """It joined in this plan: it stays."""
-        self._settled.add(sequence.stream)
 
     def preempt(self, sequence: Sequence, now: float) -> None:
         """Take its slot and blocks; it waits for its turn, its K and V kept if that is cheaper."""
@@ -108,7 +106,7 @@ class Room:
             raise RuntimeError(f"the allocator refused blocks it had: stream {sequence.stream}")
         self.deltas.grew(slot, held, sequence.blocks[held:])
         self.batch.capacity[slot] = len(sequence.blocks) * self.site.block_size
-        self._settled.add(sequence.stream)
+        self._grown.add(sequence.stream)
         return True
 
     def _collect(
@@ -121,7 +119,8 @@ class Room:
             for each in running
             if each is not leader
             and each is not for_
-            and each.stream not in self._settled
+            and each.stream not in self._grown
+            and each.stream not in self.joined
             and (for_ is leader or each.preemptions < PROTECTED_AFTER)
         }
         offered = self.scheduler.victims(running, for_)
