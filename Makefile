@@ -11,7 +11,7 @@ TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 # On Linux, PyPI's torch carries CUDA; builds without it are called +cpu. See docs/decisions/0004.
 TORCH ?= torch==$(TORCH_VERSION)$(if $(filter Linux,$(shell uname -s)),+cpu)
 
-.PHONY: help venv serve test check format bench build constraints clean
+.PHONY: help venv serve test check format bench bench-step bench-memory bench-fairness build constraints clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -46,6 +46,15 @@ format: $(READY) ## put the code into shape
 
 bench: $(READY) ## measure our server beside transformers, on the mixed job
 	$(BIN)/python benchmarks/mixed_job.py $(ARGS)
+
+bench-step: $(READY) ## Python per step without a model
+	$(BIN)/python benchmarks/plan_time.py $(ARGS)
+
+bench-memory: $(READY) ## waste of KV memory and the price of preemption, in virtual time
+	$(BIN)/python benchmarks/memory.py $(ARGS)
+
+bench-fairness: $(READY) ## a light tenant beside one that floods the server, in virtual time
+	$(BIN)/python benchmarks/fairness.py $(ARGS)
 
 build: $(READY) ## a wheel in dist/
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
