@@ -2,35 +2,28 @@
 
     python benchmarks/fairness.py [--plot FILE.svg]
 
-Planner, schedulers and allocator are the real ones; the executor computes nothing and takes a + b ·
-new tokens + c · attended tokens, of the size of an 8B model on one data-centre GPU. Lengths are the
-Azure LLM inference trace 2023, conversation (Patel et al., Splitwise, ISCA 2024; CC-BY 4.0).
+Planner, schedulers and allocator are the real ones; the steps cost what `virtual.DATA_CENTRE` says.
 """
 
-import csv
 import random
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import attrs
 import cyclopts
 import numpy as np
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+from virtual import BLOCK, DATA_CENTRE, Lengths, Virtual, trace_lengths
 
 from plancha.contracts import Geometry, Scheduler, Site, Tenant
-from plancha.messages import Plan, StepDone
-from plancha.testing.clock import FakeClock
 from plancha.testing.simulation import Simulation
 from plancha_allocators.paged import paged
 from plancha_schedulers.fair_queue import fair_queue
 from plancha_schedulers.fcfs import fcfs
 
-TRACE = Path(__file__).parent / "traces" / "azure_2023_conv.csv"
-BLOCK, CONTEXT, SLOTS, STEP_TOKENS = 16, 8192, 32, 2048
-STEP_S, NEW_TOKEN_S, ATTENDED_TOKEN_S = 0.008, 40e-6, 50e-9
+CONTEXT, SLOTS, STEP_TOKENS = 8192, 32, 2048
 BACKLOG = 200
 """Requests that the flooding tenant has waiting at any time."""
 
@@ -38,29 +31,6 @@ LIGHT_PER_S = 0.8
 """Mean arrivals of the light tenant: about a tenth of what the worker serves."""
 
 Make = Callable[[Site], Scheduler]
-Lengths = list[tuple[int, int]]
-
-
-@attrs.define(eq=False)
-class Virtual:
-    """Draws id 65 for whoever samples, and turns the clock by what the step would have taken."""
-
-    clock: FakeClock = attrs.field(factory=FakeClock)
-
-    def load(self, progress: object) -> Geometry:
-        blocks = SLOTS * CONTEXT // BLOCK  # it is slots and time that are short here
-        return Geometry(blocks=blocks, context_length=CONTEXT, vocabulary=100, stop_ids=())
-
-    def step(self, plan: Plan) -> StepDone:
-        slots = plan.slots[plan.samples]
-        attended = float((plan.counts * (plan.starts + (plan.counts + 1) / 2)).sum())
-        seconds = STEP_S + NEW_TOKEN_S * int(plan.counts.sum()) + ATTENDED_TOKEN_S * attended
-        self.clock.advance(seconds)
-        return StepDone(plan.number, slots, np.full(slots.size, 65, np.int32), seconds=seconds)
-
-    def reset(self) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class Worker:
@@ -76,7 +46,9 @@ class Worker:
             vocabulary=100,
             tenants=tenants,
         )
-        executor = Virtual()
+        blocks = SLOTS * CONTEXT // BLOCK  # it is slots and time that are short here
+        geometry = Geometry(blocks=blocks, context_length=CONTEXT, vocabulary=100, stop_ids=())
+        executor = Virtual(geometry, DATA_CENTRE)
         self.simulation = Simulation(
             executor, site, make, lambda site: paged({"prefix_cache": False}, site), step_s=0
         )
@@ -117,16 +89,6 @@ class Worker:
             self.alive[tenant] -= 1
             self.served[tenant] += end.prompt_tokens + 2 * end.output_tokens
         self.simulation.finished.clear()
-
-
-def read_lengths() -> Lengths:
-    """Prompt and output of the trace's requests that fit the context."""
-    with TRACE.open() as rows:
-        pairs = [
-            (int(row["ContextTokens"]), max(1, int(row["GeneratedTokens"])))
-            for row in csv.DictReader(rows)
-        ]
-    return [pair for pair in pairs if sum(pair) <= CONTEXT]
 
 
 def first_tokens(make: Make, lengths: Lengths, backlog: int, requests: int) -> list[float]:
@@ -228,7 +190,7 @@ def draw(waits: dict[str, list[float]], path: Path) -> None:
 
 def main(*, requests: int = 1000, seconds: float = 300, plot: Path | None = None) -> None:
     """Print both tables; with --plot also draw the first. `requests` are the light tenant's."""
-    console, lengths = Console(), read_lengths()
+    console, (lengths, _) = Console(), trace_lengths(CONTEXT)
     runs: dict[str, tuple[Make, int]] = {
         "keeps the batch just full": (lambda site: fair_queue({}, site), 0),
         f"has {BACKLOG} waiting, fair-queue": (lambda site: fair_queue({}, site), BACKLOG),

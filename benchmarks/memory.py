@@ -2,14 +2,10 @@
 
     python benchmarks/memory.py [--plot FILE.svg]
 
-Planner, schedulers and allocators are the real ones; the executor computes nothing and says that a
-step took a + b · new tokens + c · attended tokens, with coefficients measured on a CPU. Lengths are
-the Azure LLM inference trace 2023, conversation (Patel et al., Splitwise, ISCA 2024; CC-BY 4.0).
+Planner, schedulers and allocators are the real ones; the steps cost what `virtual.LAPTOP` says.
 """
 
-import csv
 from collections.abc import Callable
-from itertools import islice
 from pathlib import Path
 
 import attrs
@@ -18,64 +14,31 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+from virtual import BLOCK, LAPTOP, Lengths, Virtual, trace_lengths
 
 from plancha.contracts import Allocator, Eviction, Geometry, Site
-from plancha.messages import Plan, StepDone
 from plancha.testing.simulation import Simulation
 from plancha_allocators.contiguous import contiguous
 from plancha_allocators.paged import paged
 from plancha_allocators.paged_swap import paged_swap
 from plancha_schedulers.fcfs import fcfs
 
-TRACE = Path(__file__).parent / "traces" / "azure_2023_conv.csv"
-BLOCK = 16
-STEP_S, NEW_TOKEN_S, ATTENDED_TOKEN_S = 0.030, 0.0015, 1.5e-7
-
 Make = Callable[[Site], Allocator]
-
-
-@attrs.define(eq=False)
-class Virtual:
-    """Draws id 65 for whoever samples; `seconds` is the formula's."""
-
-    geometry: Geometry
-
-    def load(self, progress: object) -> Geometry:
-        return self.geometry
-
-    def step(self, plan: Plan) -> StepDone:
-        slots = plan.slots[plan.samples]
-        attended = float((plan.counts * (plan.starts + (plan.counts + 1) / 2)).sum())
-        blocks = plan.moves.out_blocks.size + plan.moves.in_blocks.size
-        seconds = STEP_S + NEW_TOKEN_S * int(plan.counts.sum()) + ATTENDED_TOKEN_S * attended
-        seconds += blocks * self.geometry.block_copy_s
-        return StepDone(plan.number, slots, np.full(slots.size, 65, np.int32), seconds=seconds)
-
-    def reset(self) -> None: ...
-
-    def close(self) -> None: ...
 
 
 @attrs.frozen
 class Job:
     """Requests to serve as fast as they go: all wait from the beginning."""
 
-    lengths: list[tuple[int, int]]
+    lengths: Lengths
     context: int
     dropped: int
 
 
 def read_job(requests: int, context: int) -> Job:
     """The trace's first requests that fit the context."""
-    lengths, dropped = [], 0
-    with TRACE.open() as rows:
-        for row in islice(csv.DictReader(rows), requests):
-            prompt, output = int(row["ContextTokens"]), max(1, int(row["GeneratedTokens"]))
-            if prompt + output > context:
-                dropped += 1
-            else:
-                lengths.append((prompt, output))
-    return Job(lengths, context, dropped)
+    lengths, dropped = trace_lengths(context)
+    return Job(lengths[:requests], context, dropped)
 
 
 @attrs.define
@@ -125,9 +88,8 @@ def serve(
         block_size=BLOCK,
         model="none",
         vocabulary=100,
-        inter_token_target_s=100.0,  # never binds: it makes the planner fit the steps' cost
     )
-    executor = Virtual(geometry)
+    executor = Virtual(geometry, LAPTOP)
     simulation = Simulation(executor, site, lambda site: fcfs({}, site), make)
     for number, (prompt, output) in enumerate(job.lengths):
         simulation.submit([number % 97, number // 97] + [1] * (prompt - 2), output)
@@ -136,25 +98,24 @@ def serve(
 
 def watch(simulation: Simulation, executor: Virtual) -> Outcome:
     """Step until nobody is left."""
-    outcome, planner, now = Outcome(), simulation.planner, 0.0
+    outcome, planner, clock = Outcome(), simulation.planner, executor.clock
     last: dict[int, float] = {}
-    while (plan := planner.plan(now)) is not None:
+    while (plan := planner.plan(clock())) is not None:
         done = executor.step(plan)
         load = planner.load()
-        now += done.seconds
         outcome.waste += load.waste * done.seconds
         outcome.running += load.running * done.seconds
         outcome.computed_tokens += int(plan.counts.sum())
-        planner.apply(done, now)
+        planner.apply(done, clock())
         frame = planner.report.take_frame(planner.load())
         for stream in frame.streams.tolist() if frame else ():
-            outcome.gaps_s += [now - last[stream]] if stream in last else []
-            last[stream] = now
+            outcome.gaps_s += [clock() - last[stream]] if stream in last else []
+            last[stream] = clock()
         for end in frame.finished if frame else ():
             outcome.known_tokens += end.prompt_tokens + end.output_tokens - 1
-    outcome.seconds = now
-    outcome.waste /= now
-    outcome.running /= now
+    outcome.seconds = clock()
+    outcome.waste /= clock()
+    outcome.running /= clock()
     outcome.preemptions = dict(planner.room.preemptions)
     return outcome
 
@@ -210,7 +171,7 @@ def preemption_table(job: Job, blocks: int) -> Table:
         "whichever is cheaper": (
             lambda site: paged_swap({"prefix_cache": False}, site),
             4 * blocks,
-            0.004,
+            0.016,
         ),
     }
     for name, (make, host_blocks, copy_s) in track(ways.items(), "preempting", transient=True):
