@@ -50,7 +50,7 @@ class PlanWriter:
         seed: int = 0,
         stop_ids: tuple[int, ...] = (),
     ) -> None:
-        """A sequence enters `slot`; `prompt_tokens` says where its prompt ends, if not at the end."""
+        """A sequence enters `slot`; its prompt ends at `prompt_tokens`, or where it ends itself."""
         self._slots[slot] = _Slot(list(token_ids))
         ids = np.array(self._slots[slot].token_ids, np.int32)
         prompt = ids.size if prompt_tokens is None else prompt_tokens
