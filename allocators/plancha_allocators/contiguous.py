@@ -4,10 +4,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
-import numpy as np
 
 from plancha.contracts import Eviction, KvStats, Site
-from plancha.messages import Moves
+from plancha.messages import NO_MOVES, Moves
 from plancha.options import structure
 from plancha.sequence import Sequence
 
@@ -95,8 +94,7 @@ class Contiguous:
 
     def take_moves(self) -> Moves:
         """Nothing ever moves."""
-        none = np.empty(0, np.int32)
-        return Moves(none, none, none, none, none, none)
+        return NO_MOVES
 
     def stats(self) -> KvStats:
         """Only whole slabs can be handed out; blocks left over at the end are never free."""

@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 
 from plancha.contracts import Eviction, KvStats, Site
-from plancha.messages import Int32s, Moves
+from plancha.messages import NO_MOVES, Int32s, Moves
 from plancha.options import structure
 from plancha.sequence import Sequence
 from plancha_allocators.blocks import Blocks
@@ -121,10 +121,11 @@ class Paged:
 
     def take_moves(self) -> Moves:
         """The forks' copies."""
+        if not self._copies:
+            return NO_MOVES
         copied_from, copied_to = columns(self._copies)
         self._copies.clear()
-        none = np.empty(0, np.int32)
-        return Moves(none, none, copied_from, copied_to, none, none)
+        return attrs.evolve(NO_MOVES, copied_from=copied_from, copied_to=copied_to)
 
     def stats(self) -> KvStats:
         """Counters, O(1)."""

@@ -223,6 +223,9 @@ class Moves:
     in_blocks: Int32s
 
 
+NO_MOVES = Moves(*[np.empty(0, np.int32)] * 6)
+
+
 @attrs.frozen(eq=False)
 class Plan:
     """One step, immutable. The executor keeps its own block tables and token ids from the deltas.

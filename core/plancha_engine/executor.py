@@ -15,6 +15,7 @@ from plancha.options import Size, at_least, structure
 from plancha_engine.backend import Backend
 from plancha_engine.checkpoint import open_checkpoint
 from plancha_engine.config import ModelConfig
+from plancha_engine.dtype import resolve_dtype
 from plancha_engine.kernels.compiling import compile_kernels
 from plancha_engine.kv_pool import blocks_in
 from plancha_engine.model import Decoder
@@ -93,27 +94,33 @@ def make_runner(
     site: Site,
 ) -> Runner:
     """A runner of these parameters, given in the model's order. Raises `LoadError`."""
+    dtype = resolve_dtype(options.dtype, torch.device("cpu"))
     swap = options.swap_memory
     geometry = Geometry(
-        blocks=blocks_in(options.kv_memory, config, site.block_size, torch.float32),
+        blocks=blocks_in(options.kv_memory, config, site.block_size, dtype),
         context_length=min(config.context_length, options.context_length or config.context_length),
         vocabulary=min(config.vocabulary, site.vocabulary),
         stop_ids=tuple(token for token in config.stop_ids if token < site.vocabulary),
-        host_blocks=blocks_in(swap, config, site.block_size, torch.float32) if swap else 0,
+        host_blocks=blocks_in(swap, config, site.block_size, dtype) if swap else 0,
     )
-    backend = make_backend(options.attention, config, site, geometry)
-    weights = prepare_weights(parameters, config, backend, geometry.vocabulary)
-    return Runner(Decoder(weights, backend), site, geometry)
+    decoder = make_decoder(config, parameters, options.attention, site, geometry)
+    return Runner(decoder, site, geometry)
 
 
-def make_backend(
-    name: str, config: ModelConfig, site: Site, geometry: Geometry
-) -> Backend[Any, Any]:
-    """The backend called `name`."""
-    shape = (geometry.blocks, site.block_size, geometry.context_length)
-    if name == "torch":
-        return TorchBackend(config, *shape)
-    return NumbaBackend(config, *shape, site.max_batched_tokens)
+def make_decoder(
+    config: ModelConfig,
+    parameters: Iterable[tuple[str, torch.Tensor]],
+    backend_name: str,
+    site: Site,
+    geometry: Geometry,
+) -> Decoder[Any, Any]:
+    """The model on the backend `backend_name`: "numba" or "torch". Raises `LoadError`."""
+    backend: Backend[Any, Any]
+    if backend_name == "torch":
+        backend = TorchBackend(config, site, geometry)
+    else:
+        backend = NumbaBackend(config, site, geometry)
+    return Decoder(prepare_weights(parameters, config, backend, geometry.vocabulary), backend)
 
 
 def use_threads(threads: int) -> None:

@@ -5,6 +5,7 @@ import numba
 import numpy as np
 import torch
 
+from plancha.contracts import Geometry, LoadError, Site
 from plancha.messages import Int32s, Int64s
 from plancha_engine.arrays import Float32s
 from plancha_engine.backend import HeadNorms, Workspace
@@ -14,6 +15,7 @@ from plancha_engine.kernels.attention import attend, schedule
 from plancha_engine.kernels.elementwise import add_and_normalise, embed, gate, normalise
 from plancha_engine.kernels.product import PANEL, pack, product
 from plancha_engine.kernels.rotary import rotate_and_store
+from plancha_engine.kernels.vectors import LANES
 from plancha_engine.rope import cos_sin, inverse_frequencies
 
 NO_WEIGHT: Float32s = np.zeros(0, np.float32)
@@ -30,18 +32,21 @@ class PackedMatrix:
 class NumbaBackend:
     """A `Backend` of NumPy arrays and `PackedMatrix`."""
 
-    def __init__(
-        self, config: ModelConfig, blocks: int, block_size: int, context: int, most_tokens: int
-    ) -> None:
+    def __init__(self, config: ModelConfig, site: Site, geometry: Geometry) -> None:
+        if config.head_dim % LANES:
+            raise LoadError(
+                f'attention = "numba" needs a head_dim that is a multiple of {LANES};'
+                f' this model has {config.head_dim}: use attention = "torch"'
+            )
         self.config = config
-        self._pool_shape = (blocks, block_size)
+        self._pool_shape = (geometry.blocks, site.block_size)
         self._threads = numba.get_num_threads()
-        cos, sin = cos_sin(inverse_frequencies(config), context)
+        cos, sin = cos_sin(inverse_frequencies(config), geometry.context_length)
         self._cos: Float32s = cos.numpy()
         self._sin: Float32s = sin.numpy()
         self._embedding: Float32s
         self._logits: Float32s = np.empty((0, 0), np.float32)
-        self._workspace = _make_workspace(config, most_tokens)
+        self._workspace = _make_workspace(config, site.max_batched_tokens)
         self._items: Int32s
         self._bounds: Int64s
         self._keys: Float32s

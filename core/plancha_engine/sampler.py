@@ -41,7 +41,7 @@ class Sampler:
         self._frequency: Float32s = column(np.float32)
         self._presence: Float32s = column(np.float32)
         self._prompt_tokens: Int32s = column(np.int32)
-        self._min_tokens: Int32s = column(np.int32)
+        self._owed_until: Int32s = column(np.int32)  # length from which a sequence may stop
         self._biased: Bools = column(np.bool_)
         self._bias: list[tuple[Int64s, Float32s]] = [
             (NO_IDS, np.zeros(0, np.float32))
@@ -65,7 +65,7 @@ class Sampler:
         self._penalised[slot] = penalties != (1, 0, 0)
         self._repetition[slot], self._frequency[slot], self._presence[slot] = penalties
         self._prompt_tokens[slot] = join.prompt_tokens
-        self._min_tokens[slot] = sampling.min_tokens
+        self._owed_until[slot] = join.prompt_tokens + sampling.min_tokens
         self._biased[slot] = bool(sampling.logit_bias)
         ids = np.array([token for token, _ in sampling.logit_bias], np.int64)
         bias = np.array([bias for _, bias in sampling.logit_bias], np.float32)
@@ -80,8 +80,7 @@ class Sampler:
         `logits` float32 `[rows, at least vocabulary]`, overwritten; row r belongs to `slots[r]`,
         of which `token_ids[slots[r], :lengths[r]]` are known.
         """
-        outputs = lengths - self._prompt_tokens[slots]
-        self._adjust(logits, slots, lengths, outputs, token_ids)
+        self.adjust(logits, slots, lengths, token_ids)
         tokens = np.empty(slots.size, np.int32)
         draw(
             logits,
@@ -92,14 +91,12 @@ class Sampler:
             self._top_p[slots],
             self._min_p[slots],
             self._seed[slots],
-            outputs.astype(np.uint64),
+            (lengths - self._prompt_tokens[slots]).astype(np.uint64),
             tokens,
         )
         return tokens, tokens == NOT_FINITE
 
-    def _adjust(
-        self, logits: Float32s, slots: Int32s, lengths: Int32s, outputs: Int32s, token_ids: Int32s
-    ) -> None:
+    def adjust(self, logits: Float32s, slots: Int32s, lengths: Int32s, token_ids: Int32s) -> None:
         """Bias, penalties and masks, for the few rows that have any."""
         for row in np.flatnonzero(self._biased[slots]).tolist():
             ids, bias = self._bias[slots[row]]
@@ -118,5 +115,5 @@ class Sampler:
                 self._frequency[some],
                 self._presence[some],
             )
-        for row in np.flatnonzero(outputs < self._min_tokens[slots]).tolist():
+        for row in np.flatnonzero(lengths < self._owed_until[slots]).tolist():
             logits[row, self._stop_ids[slots[row]]] = MASKED

@@ -4,6 +4,7 @@ import attrs
 import torch
 import torch.nn.functional as F
 
+from plancha.contracts import Geometry, Site
 from plancha.messages import Int32s, Int64s
 from plancha_engine.arrays import Float32s
 from plancha_engine.backend import HeadNorms, Workspace
@@ -24,12 +25,12 @@ class PlainMatrix:
 class TorchBackend:
     """A `Backend` of `torch.Tensor` and `PlainMatrix`."""
 
-    def __init__(self, config: ModelConfig, blocks: int, block_size: int, context: int) -> None:
+    def __init__(self, config: ModelConfig, site: Site, geometry: Geometry) -> None:
         self.config = config
         self.pool: KvPool
-        self._pool_shape = (blocks, block_size)
+        self._pool_shape = (geometry.blocks, site.block_size)
         self._embedding: torch.Tensor
-        self._cos, self._sin = cos_sin(inverse_frequencies(config), context)
+        self._cos, self._sin = cos_sin(inverse_frequencies(config), geometry.context_length)
         self.reset()
 
     def matrix(self, weight: torch.Tensor, bias: torch.Tensor | None) -> PlainMatrix:

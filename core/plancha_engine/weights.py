@@ -5,7 +5,7 @@ matrix that follows it: W (x * g) = (W * g) x.
 """
 
 from collections.abc import Iterable
-from typing import Generic
+from typing import Any, Generic
 
 import attrs
 import torch
@@ -38,7 +38,7 @@ class Weights(Generic[Matrix]):
 def prepare_weights(
     parameters: Iterable[tuple[str, torch.Tensor]],
     config: ModelConfig,
-    backend: "Backend[object, Matrix]",
+    backend: Backend[Any, Matrix],
     usable_vocabulary: int,
 ) -> Weights[Matrix]:
     """Hand the parameters, in the model's order, to `backend` and drop them one layer at a time."""
@@ -63,7 +63,7 @@ def prepare_weights(
 
 
 def _layer(
-    loose: dict[str, torch.Tensor], config: ModelConfig, backend: "Backend[object, Matrix]"
+    loose: dict[str, torch.Tensor], config: ModelConfig, backend: Backend[Any, Matrix]
 ) -> Layer[Matrix]:
     bias = _joined(loose, "bias") if config.qkv_bias else None
     head_norms = None

@@ -14,7 +14,7 @@ from plancha.messages import Int32s
 from plancha_engine.arrays import Float32s
 from plancha_engine.kernels.compiling import inlined
 from plancha_engine.kernels.exponential import exp
-from plancha_engine.kernels.tiles import multiply
+from plancha_engine.kernels.tiles import Rows, multiply_8, multiply_16
 from plancha_engine.kernels.vectors import (
     LANES,
     fill,
@@ -128,21 +128,15 @@ def _fetch(pool: Float32s, block: int) -> None:
 def _score(keys: Float32s, block: int, slot: int, count: int, scratch: Scratch) -> None:
     """Scores of all keys of one head's block, from column `slot`."""
     head_dim, block_size = keys.shape[2], keys.shape[3]
-    columns = min(16, block_size)
-    for column in range(0, block_size, columns):
-        multiply(
-            columns,
-            count,
-            scratch.queries.ctypes.data,
-            head_dim,
-            keys.ctypes.data + 4 * (block * head_dim * block_size + column),
-            block_size,
-            head_dim,
-            scratch.zero.ctypes.data,
-            0,
-            scratch.scores.ctypes.data + 4 * (slot + column),
-            scratch.scores.shape[1],
-        )
+    queries = Rows(scratch.queries.ctypes.data, head_dim)
+    zero = Rows(scratch.zero.ctypes.data, 0)
+    for column in range(0, block_size, 16):
+        at = keys.ctypes.data + 4 * (block * head_dim * block_size + column)
+        scores = Rows(scratch.scores.ctypes.data + 4 * (slot + column), scratch.scores.shape[1])
+        if block_size - column >= 16:
+            multiply_16(count, queries, Rows(at, block_size), head_dim, zero, scores)
+        else:
+            multiply_8(count, queries, Rows(at, block_size), head_dim, zero, scores)
 
 
 @inlined
@@ -177,22 +171,14 @@ def _weigh(query: int, seen: int, slots: int, scratch: Scratch) -> None:
 def _sum(values: Float32s, block: int, slot: int, slots: int, count: int, scratch: Scratch) -> None:
     """Add the first `slots` values of one head's block, by the weights from column `slot`."""
     block_size, head_dim = values.shape[2], values.shape[3]
-    columns = 16 if head_dim % 16 == 0 else 8
-    for column in range(0, head_dim, columns):
-        summed = scratch.summed.ctypes.data + 4 * column
-        multiply(
-            columns,
-            count,
-            scratch.scores.ctypes.data + 4 * slot,
-            scratch.scores.shape[1],
-            values.ctypes.data + 4 * (block * block_size * head_dim + column),
-            head_dim,
-            slots,
-            summed,
-            head_dim,
-            summed,
-            head_dim,
-        )
+    weights = Rows(scratch.scores.ctypes.data + 4 * slot, scratch.scores.shape[1])
+    for column in range(0, head_dim, 16):
+        at = values.ctypes.data + 4 * (block * block_size * head_dim + column)
+        summed = Rows(scratch.summed.ctypes.data + 4 * column, head_dim)
+        if head_dim - column >= 16:
+            multiply_16(count, weights, Rows(at, head_dim), slots, summed, summed)
+        else:
+            multiply_8(count, weights, Rows(at, head_dim), slots, summed, summed)
 
 
 @inlined

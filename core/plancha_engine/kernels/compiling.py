@@ -18,8 +18,8 @@ from plancha_engine.model_cache import models_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-ARITHMETIC = {"contract", "reassoc", "nsz"}
-"""Products and sums may fuse and be reordered; NaN and infinity keep their meaning."""
+ARITHMETIC = {"contract"}
+"""A product and a sum may fuse into one rounding; nothing else is changed."""
 
 intrinsic = cast(Callable[[Callable[..., Any]], Callable[..., Any]], numba_intrinsic)
 """numba's, typed as what kernels see: the first argument, numba's typing context, is not theirs."""
@@ -69,6 +69,12 @@ def compile_kernels() -> None:
 def inlined(function: Function) -> Function:
     """A function that only kernels call; compiled into each of them."""
     return cast(Function, numba.njit(error_model="numpy", fastmath=ARITHMETIC)(function))
+
+
+def summing(function: Function) -> Function:
+    """As `inlined`, and its sums may be taken in any order, so that LLVM can vectorise them."""
+    arithmetic = ARITHMETIC | {"reassoc"}
+    return cast(Function, numba.njit(error_model="numpy", fastmath=arithmetic)(function))
 
 
 _use_cache_folder()

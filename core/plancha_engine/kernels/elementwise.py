@@ -6,7 +6,8 @@ from numba import prange
 from plancha.messages import Int32s
 from plancha_engine.arrays import Float32s
 from plancha_engine.kernels.compiling import inlined, kernel
-from plancha_engine.kernels.exponential import exp
+from plancha_engine.kernels.exponential import HIGHEST, exp
+from plancha_engine.kernels.norm import inverse_rms
 
 _FEW_ROWS = 4
 """Up to here one thread is done before others have woken up."""
@@ -62,10 +63,7 @@ def _add(hidden: Float32s, change: Float32s) -> None:
 
 @inlined
 def _normalise_row(x: Float32s, epsilon: float, out: Float32s) -> None:
-    squares = np.float32(0)
-    for i in range(x.size):
-        squares += x[i] * x[i]
-    scale = np.float32(1) / np.sqrt(squares / np.float32(x.size) + np.float32(epsilon))
+    scale = inverse_rms(x, epsilon)
     for i in range(x.size):
         out[i] = x[i] * scale
 
@@ -74,4 +72,5 @@ def _normalise_row(x: Float32s, epsilon: float, out: Float32s) -> None:
 def _gate_row(gate_up: Float32s, out: Float32s) -> None:
     for i in range(out.size):
         x = gate_up[i]
-        out[i] = x / (np.float32(1) + exp(-x)) * gate_up[out.size + i]
+        sigmoid = np.float32(1) / (np.float32(1) + exp(min(-x, HIGHEST)))
+        out[i] = x * sigmoid * gate_up[out.size + i]

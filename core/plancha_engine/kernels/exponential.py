@@ -7,6 +7,9 @@ import numpy as np
 from plancha_engine.kernels.compiling import inlined
 from plancha_engine.kernels.vectors import floor, power_of_two, zero_below
 
+HIGHEST = np.float32(88)
+"""As far as `exp` goes."""
+
 _LOG2_E = np.float32(1.4426950408889634)
 _HALF = np.float32(0.5)
 _ONE = np.float32(1)
@@ -23,9 +26,10 @@ _P5 = np.float32(5.0000001201e-1)
 
 @inlined
 def exp(x: Any) -> Any:
-    """Of a float32 or a vector up to 88, to 3 units in the last place; 0 below the normal range.
+    """Of a float32 or a vector up to `HIGHEST`, to 3 units in the last place.
 
-    Cephes' reduction of the range and polynomial (Moshier). NaN stays NaN.
+    0 where that is no normal number. Cephes' reduction of the range and polynomial (Moshier).
+    NaN stays NaN.
     """
     n = floor(x * _LOG2_E + _HALF)
     r = x - n * _LN2_HIGH - n * _LN2_LOW

@@ -6,7 +6,7 @@ from numba import prange
 
 from plancha_engine.arrays import Float32s
 from plancha_engine.kernels.compiling import inlined, kernel
-from plancha_engine.kernels.tiles import multiply_16
+from plancha_engine.kernels.tiles import Rows, multiply_16
 
 PANEL = 16
 """Rows of a weight matrix that are stored interleaved, as columns of a tile."""
@@ -59,13 +59,9 @@ def _panel(
 ) -> None:
     multiply_16(
         end - begin,
-        x[begin:].ctypes.data,
-        x.shape[1],
-        weight[panel].ctypes.data,
-        PANEL,
+        Rows(x[begin:].ctypes.data, x.shape[1]),
+        Rows(weight[panel].ctypes.data, PANEL),
         weight.shape[1],
-        bias[panel * PANEL :].ctypes.data,
-        0,
-        out[begin:, panel * PANEL :].ctypes.data,
-        out.shape[1],
+        Rows(bias[panel * PANEL :].ctypes.data, 0),
+        Rows(out[begin:, panel * PANEL :].ctypes.data, out.shape[1]),
     )

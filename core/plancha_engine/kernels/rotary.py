@@ -1,11 +1,11 @@
 """Rotary positions, and the way of K and V into the paged pool."""
 
-import numpy as np
 from numba import prange
 
 from plancha.messages import Int32s
 from plancha_engine.arrays import Float32s
 from plancha_engine.kernels.compiling import inlined, kernel
+from plancha_engine.kernels.norm import inverse_rms
 
 _FEW_TOKENS = 4
 
@@ -94,10 +94,7 @@ def _token(
 def _normalise_head(x: Float32s, weight: Float32s, epsilon: float) -> None:
     if weight.size == 0:
         return
-    squares = np.float32(0)
-    for i in range(x.size):
-        squares += x[i] * x[i]
-    scale = np.float32(1) / np.sqrt(squares / np.float32(x.size) + np.float32(epsilon))
+    scale = inverse_rms(x, epsilon)
     for i in range(x.size):
         x[i] *= scale * weight[i]
 

@@ -6,7 +6,8 @@ LLVM picks the instructions (8 lanes are one AVX register, two of NEON). A tile 
 sums, the most that AVX's 16 registers hold beside their operands.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from numba import types
 
@@ -22,182 +23,115 @@ from plancha_engine.kernels.vectors import (
     store_vector,
 )
 
-_SIGNATURE = types.void(*[types.intp] * 9)
+HEIGHT = 6
+
+
+class Rows(NamedTuple):
+    """Float32 rows in memory: the first one's address, and floats from one to the next."""
+
+    address: int
+    stride: int
+
+
+Multiply = Callable[[int, Rows, Rows, int, Rows, Rows], None]
 
 
 def _tile(rows: int, vectors: int) -> Any:
-    """out[r, c] = start[r, c] + sum over k of x[r, k] w[k, c], for `rows` and 8 `vectors` columns.
-
-    Arguments are addresses, and strides in floats: `x, x_row`, `w, w_depth`, `depth` (how
-    many k, at least 1), `start, start_row`, `out, out_row`.
-    """
+    """`rows` of the product and as many columns as `vectors` hold; see `multiply_16`."""
 
     @intrinsic
-    def tile(
-        typing: Any,
-        x: Any,
-        x_row: Any,
-        w: Any,
-        w_depth: Any,
-        depth: Any,
-        start: Any,
-        start_row: Any,
-        out: Any,
-        out_row: Any,
-    ) -> Any:
+    def tile(typing: Any, x: Any, w: Any, depth: Any, start: Any, out: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            _Loop(builder, rows, vectors).emit(*arguments)
+            x, w, depth, start, out = arguments
+            _Loop(builder, rows, vectors).emit(x, w, depth, start, out)
             return context.get_dummy_value()
 
-        return _SIGNATURE, generate
+        return types.void(x, w, types.intp, start, out), generate
 
     return tile
 
 
 class _Loop:
-    """Emits the loop over k, with one vector of sums for every row and 8 columns."""
+    """Emits the loop over the depth, with the tile's sums in vectors of 8 columns."""
 
     def __init__(self, builder: Any, rows: int, vectors: int) -> None:
         self.builder = builder
-        self.rows = rows
-        self.vectors = vectors
+        self.cells = [(row, v) for row in range(rows) for v in range(vectors)]
 
-    def emit(
-        self,
-        x: Any,
-        x_row: Any,
-        w: Any,
-        w_depth: Any,
-        depth: Any,
-        start: Any,
-        start_row: Any,
-        out: Any,
-        out_row: Any,
-    ) -> None:
-        """Load the sums from `start`, add up, store them to `out`."""
+    def emit(self, x: Any, w: Any, depth: Any, start: Any, out: Any) -> None:
+        """Load the sums from `start`, add up, store them to `out`; all but `depth` are `Rows`."""
         builder = self.builder
-        cells = [(r, v) for r in range(self.rows) for v in range(self.vectors)]
-        begun = {cell: load_vector(builder, self._cell(start, start_row, *cell)) for cell in cells}
-        rows = [self._at(x, builder.mul(x_row, INDEX(r))) for r in range(self.rows)]
+        begun = {cell: load_vector(builder, self._cell(start, *cell)) for cell in self.cells}
+        x_rows = {row: self._cell(x, row, 0) for row, _ in self.cells}
         before = builder.block
         loop = builder.append_basic_block("tile")
         after = builder.append_basic_block("tile.done")
         builder.branch(loop)
         builder.position_at_end(loop)
         k = builder.phi(INDEX)
-        sums = {cell: builder.phi(VECTOR) for cell in cells}
-        w_k = self._at(w, builder.mul(k, w_depth))
-        columns = [load_vector(builder, self._offset(w_k, v * LANES)) for v in range(self.vectors)]
-        added = {}
-        for r in range(self.rows):
-            scalar = builder.load(self._offset(rows[r], k), align=4)
-            factor = broadcast(builder, scalar)
-            for v in range(self.vectors):
-                added[r, v] = call_llvm(builder, "fmuladd", factor, columns[v], sums[r, v])
+        sums = {cell: builder.phi(VECTOR) for cell in self.cells}
+        added = self._add(k, x_rows, w, sums)
         following = builder.add(k, INDEX(1))
-        for phi, first, again in [(k, INDEX(0), following)] + [
-            (sums[cell], begun[cell], added[cell]) for cell in cells
-        ]:
-            phi.add_incoming(first, before)
-            phi.add_incoming(again, loop)
+        k.add_incoming(INDEX(0), before)
+        k.add_incoming(following, loop)
+        for cell, phi in sums.items():
+            phi.add_incoming(begun[cell], before)
+            phi.add_incoming(added[cell], loop)
         builder.cbranch(builder.icmp_signed("<", following, depth), loop, after)
         builder.position_at_end(after)
-        for cell in cells:
-            store_vector(builder, added[cell], self._cell(out, out_row, *cell))
+        for cell, value in added.items():
+            store_vector(builder, value, self._cell(out, *cell))
 
-    def _at(self, address: Any, index: Any) -> Any:
+    def _add(self, k: Any, x_rows: dict[int, Any], w: Any, sums: dict[Any, Any]) -> dict[Any, Any]:
+        """The sums with the products of one k."""
+        builder, added = self.builder, {}
+        columns = {v: load_vector(builder, self._cell(w, k, v)) for _, v in self.cells}
+        for row, pointer in x_rows.items():
+            factor = broadcast(builder, builder.load(builder.gep(pointer, [k]), align=4))
+            for v, column in columns.items():
+                added[row, v] = call_llvm(builder, "fmuladd", factor, column, sums[row, v])
+        return added
+
+    def _cell(self, operand: Any, row: Any, vector: int) -> Any:
+        """Pointer to a vector of a row."""
+        address, stride = (self.builder.extract_value(operand, field) for field in (0, 1))
+        index = INDEX(row) if isinstance(row, int) else row
         pointer = self.builder.inttoptr(address, FLOAT.as_pointer())
-        return self.builder.gep(pointer, [index])
-
-    def _cell(self, address: Any, row_stride: Any, row: int, vector: int) -> Any:
-        begin = self._at(address, self.builder.mul(row_stride, INDEX(row)))
-        return self._offset(begin, vector * LANES)
-
-    def _offset(self, pointer: Any, index: Any) -> Any:
-        return self.builder.gep(pointer, [INDEX(index) if isinstance(index, int) else index])
+        first = self.builder.gep(pointer, [self.builder.mul(index, stride)])
+        return self.builder.gep(first, [INDEX(vector * LANES)])
 
 
-_one, _two, _three, _four, _five, _six = (_tile(rows, 2) for rows in range(1, 7))
-_narrow_eight, _narrow_one = _tile(8, 1), _tile(1, 1)
+def _multiply(vectors: int) -> Multiply:
+    one, two, three, four, five, six = (_tile(rows, vectors) for rows in range(1, HEIGHT + 1))
+
+    @inlined
+    def multiply(rows: int, x: Rows, w: Rows, depth: int, start: Rows, out: Rows) -> None:
+        row = 0
+        for left in range((rows + HEIGHT - 1) // HEIGHT, 0, -1):
+            height = (rows - row + left - 1) // left  # even: a low tile has to wait for its sums
+            x_at = Rows(x.address + 4 * row * x.stride, x.stride)
+            start_at = Rows(start.address + 4 * row * start.stride, start.stride)
+            out_at = Rows(out.address + 4 * row * out.stride, out.stride)
+            if height == 6:
+                six(x_at, w, depth, start_at, out_at)
+            elif height == 5:
+                five(x_at, w, depth, start_at, out_at)
+            elif height == 4:
+                four(x_at, w, depth, start_at, out_at)
+            elif height == 3:
+                three(x_at, w, depth, start_at, out_at)
+            elif height == 2:
+                two(x_at, w, depth, start_at, out_at)
+            else:
+                one(x_at, w, depth, start_at, out_at)
+            row += height
+
+    return multiply
 
 
-@inlined
-def multiply(
-    columns: int,
-    rows: int,
-    x: int,
-    x_row: int,
-    w: int,
-    w_depth: int,
-    depth: int,
-    start: int,
-    start_row: int,
-    out: int,
-    out_row: int,
-) -> None:
-    """The product of `_tile` for any number of rows, and 8 or 16 columns."""
-    if columns == 8:
-        multiply_8(rows, x, x_row, w, w_depth, depth, start, start_row, out, out_row)
-    else:
-        multiply_16(rows, x, x_row, w, w_depth, depth, start, start_row, out, out_row)
+multiply_8: Multiply = _multiply(1)
+multiply_16: Multiply = _multiply(2)
+"""out[r, c] = start[r, c] + the sum over k < depth of x[r, k] w[k, c], for 16 (8) columns c.
 
-
-@inlined
-def multiply_16(
-    rows: int,
-    x: int,
-    x_row: int,
-    w: int,
-    w_depth: int,
-    depth: int,
-    start: int,
-    start_row: int,
-    out: int,
-    out_row: int,
-) -> None:
-    """The product of `_tile` for any number of rows and 16 columns."""
-    row = 0
-    tiles = (rows + 5) // 6
-    for left in range(tiles, 0, -1):
-        height = (rows - row + left - 1) // left  # even heights: a low tile waits for its sums
-        x_at, start_at = x + 4 * row * x_row, start + 4 * row * start_row
-        out_at = out + 4 * row * out_row
-        if height == 6:
-            _six(x_at, x_row, w, w_depth, depth, start_at, start_row, out_at, out_row)
-        elif height == 5:
-            _five(x_at, x_row, w, w_depth, depth, start_at, start_row, out_at, out_row)
-        elif height == 4:
-            _four(x_at, x_row, w, w_depth, depth, start_at, start_row, out_at, out_row)
-        elif height == 3:
-            _three(x_at, x_row, w, w_depth, depth, start_at, start_row, out_at, out_row)
-        elif height == 2:
-            _two(x_at, x_row, w, w_depth, depth, start_at, start_row, out_at, out_row)
-        else:
-            _one(x_at, x_row, w, w_depth, depth, start_at, start_row, out_at, out_row)
-        row += height
-
-
-@inlined
-def multiply_8(
-    rows: int,
-    x: int,
-    x_row: int,
-    w: int,
-    w_depth: int,
-    depth: int,
-    start: int,
-    start_row: int,
-    out: int,
-    out_row: int,
-) -> None:
-    """The product of `_tile` for any number of rows and 8 columns."""
-    row = 0
-    while row < rows:
-        x_at, start_at = x + 4 * row * x_row, start + 4 * row * start_row
-        out_at = out + 4 * row * out_row
-        if rows - row >= 8:
-            _narrow_eight(x_at, x_row, w, w_depth, depth, start_at, start_row, out_at, out_row)
-            row += 8
-        else:
-            _narrow_one(x_at, x_row, w, w_depth, depth, start_at, start_row, out_at, out_row)
-            row += 1
+For any number of rows r; depth is at least 1. `out` may be `start`; a stride of 0 repeats a row.
+"""
