@@ -122,16 +122,13 @@ def watch(simulation: Simulation, executor: Virtual) -> Outcome:
 
 def waste_table(job: Job, blocks: int) -> tuple[Table, dict[str, Outcome]]:
     """The same pool, by slabs and by blocks."""
+    allocators: dict[str, Make] = {
+        "contiguous": lambda site: contiguous({}, site),
+        "paged": lambda site: paged({"prefix_cache": False}, site),
+    }
     outcomes = {
         name: serve(job, make, blocks)
-        for name, make in track(
-            {
-                "contiguous": lambda site: contiguous({}, site),
-                "paged": lambda site: paged({"prefix_cache": False}, site),
-            }.items(),
-            "serving the trace",
-            transient=True,
-        )
+        for name, make in track(allocators.items(), "serving the trace", transient=True)
     }
     table = Table(
         "allocator",
