@@ -60,7 +60,7 @@ class BatchTables:
             blocks=self.block_table[slots, index],
             offsets=offsets,
             first=first,
-            slots=plan.slots,
+            slots=np.ascontiguousarray(plan.slots),
             block_table=self.block_table,
             sampled=(first[1:] - 1)[plan.samples].astype(np.int64),
         )

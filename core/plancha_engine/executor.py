@@ -58,12 +58,12 @@ class TorchExecutor:
 
     def load(self, progress: Callable[[str], None]) -> Geometry:
         """See `Executor.load`."""
-        use_threads(self._options.threads)
         checkpoint = open_checkpoint(Path(self._site.model))
         for note in checkpoint.notes:
             progress(note)
         progress("preparing kernels (compiled once, then cached)")
         compile_kernels()
+        use_threads(self._options.threads)
         progress(f"loading weights of {checkpoint.path.name}")
         parameters = checkpoint.tensors(torch.float32)
         self._runner = make_runner(checkpoint.config, parameters, self._options, self._site)

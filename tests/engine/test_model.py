@@ -120,6 +120,25 @@ def test_a_prompt_may_come_in_chunks_of_any_size(
     np.testing.assert_allclose(harness.logits()[0], reference(model, prompt), atol=2e-5)
 
 
+def test_the_numba_backend_is_bitwise_the_same_in_any_batch(
+    make_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    make_model("qwen3").save_pretrained(tmp_path)
+    harness = Harness(tmp_path, "numba")
+    for slot, prompt in enumerate(prompts()):
+        harness.writer.join(slot, prompt)
+    harness.writer.compute_all()
+    together = harness.logits()
+    for slot, prompt in enumerate(prompts()):
+        for chunk in (len(prompt), 5):
+            harness.writer.leave(slot)
+            harness.writer.join(slot, prompt)
+            for _ in range(0, len(prompt), chunk):
+                harness.writer.compute(slot, chunk)
+                logits = harness.logits()
+            np.testing.assert_array_equal(logits[0], together[slot])
+
+
 def test_neighbours_that_come_and_go_change_nothing(
     backend: str, make_model: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 import numba
 from numba.extending import intrinsic as numba_intrinsic
 
+from plancha_engine.kernels.openmp import ensure_openmp
 from plancha_engine.model_cache import models_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -24,6 +25,7 @@ ARITHMETIC = {"contract"}
 intrinsic = cast(Callable[[Callable[..., Any]], Callable[..., Any]], numba_intrinsic)
 """numba's, typed as what kernels see: the first argument, numba's typing context, is not theirs."""
 
+_config: Any = numba.config
 _kernels: list[tuple[Any, tuple[str, ...]]] = []  # not compiled yet
 
 
@@ -40,8 +42,7 @@ def _use_cache_folder() -> None:
         writable = os.access(folder, os.W_OK)
     except OSError:
         writable = False
-    config: Any = numba.config
-    config.CACHE_DIR = str(folder) if writable else tempfile.mkdtemp(prefix="plancha-")
+    _config.CACHE_DIR = str(folder) if writable else tempfile.mkdtemp(prefix="plancha-")
 
 
 def kernel(*signatures: str, parallel: bool = False) -> Callable[[Function], Function]:
@@ -59,6 +60,7 @@ def kernel(*signatures: str, parallel: bool = False) -> Callable[[Function], Fun
 
 def compile_kernels() -> None:
     """Compile all kernels imported so far, or take them from the cache; nothing compiles later."""
+    ensure_openmp(Path(_config.CACHE_DIR))
     while _kernels:
         dispatcher, signatures = _kernels.pop()
         for signature in signatures:
