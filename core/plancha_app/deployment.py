@@ -129,7 +129,7 @@ class Deployment:
     kv: Kv = attrs.field(factory=Kv)
     server: Server = attrs.field(factory=Server)
     tenants: dict[str, TenantTable] = attrs.field(factory=dict)
-    scheduler: PluginTable = attrs.field(default=PluginTable("fcfs"), converter=plugin_table)
+    scheduler: PluginTable = attrs.field(default=PluginTable("fair-queue"), converter=plugin_table)
     allocator: PluginTable = attrs.field(default=PluginTable("paged"), converter=plugin_table)
     executor: PluginTable = attrs.field(default=PluginTable("torch"), converter=plugin_table)
     transport: Mapping[str, PluginTable] = attrs.field(

@@ -89,8 +89,10 @@ def test_plugins_are_listed_and_only_named_ones_loaded(
     assert rows["bad"] == [
         "scheduler", "bad", "bad", "1.2.3", "not loaded", "bad_module:make",
     ]  # fmt: skip
-    assert rows["light"][4] == "0"
-    assert rows["fcfs"][2:] == ["plancha", "0.1.0", "0", "plancha_schedulers.fcfs:fcfs"]
+    assert rows["light"][4] == "1"
+    assert rows["fair-queue"][2:] == [
+        "plancha", "0.1.0", "1", "plancha_schedulers.fair_queue:fair_queue",
+    ]  # fmt: skip
     assert "bad_module" not in sys.modules
 
 

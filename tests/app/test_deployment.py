@@ -11,6 +11,7 @@ from plancha_app.deployment import (
     DeploymentError,
     Model,
     PluginTable,
+    TenantTable,
     parse,
     understand,
 )
@@ -26,7 +27,7 @@ def test_without_tables_everything_is_at_its_default() -> None:
     deployment, problems = understand({})
 
     assert (deployment, problems) == (Deployment(), ())
-    assert deployment.scheduler == PluginTable("fcfs")
+    assert deployment.scheduler == PluginTable("fair-queue")
     assert deployment.transport == {"http": PluginTable("http")}
 
 
@@ -46,6 +47,8 @@ def test_what_the_root_file_comments_out_is_valid_and_the_default() -> None:
     assert problems == ()
     assert (deployment.batch, deployment.kv) == (Deployment().batch, Deployment().kv)
     assert deployment.server == Deployment().server
+    assert deployment.scheduler == Deployment().scheduler
+    assert deployment.tenants == {"default": TenantTable(max_running=64)}
     assert deployment.model == Model(name="smollm2", served_name="smollm2")
 
 

@@ -67,11 +67,15 @@ def test_an_installed_wheel_runs_from_its_own_files(installed: Path, tmp_path: P
 def test_an_installed_wheel_lists_its_plugins(installed: Path, tmp_path: Path) -> None:
     rows = run(installed / "plancha", "plugins", cwd=tmp_path).splitlines()[1:]
 
-    assert [row.split()[:5] for row in rows] == [
-        [kind, name, "plancha", "0.1.0", "0"]
+    assert [row.split()[:4] for row in rows] == [
+        [kind, name, "plancha", "0.1.0"]
         for kind, name in (
+            ("scheduler", "fair-queue"),
             ("scheduler", "fcfs"),
+            ("scheduler", "priority-preempt"),
+            ("allocator", "contiguous"),
             ("allocator", "paged"),
+            ("allocator", "paged-swap"),
             ("executor", "torch"),
             ("transport", "http"),
         )
