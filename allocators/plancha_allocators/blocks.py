@@ -34,17 +34,18 @@ class Blocks:
         """Blocks with a holder."""
         return self.total - len(self._free) - len(self._cached)
 
-    def take(self) -> int:
-        """A block with one holder. Raises `IndexError` when none is free or cached."""
-        if self._free:
-            block = self._free.pop()
-        elif self._cached:
+    def take(self, blocks: int) -> list[int]:
+        """So many blocks with one holder. Raises `IndexError` when they are not free or cached."""
+        missing = blocks - len(self._free)
+        for _ in range(missing):
             block, _ = self._cached.popitem(last=False)
             del self._by_hash[self._hashes.pop(block)]
-        else:
-            raise IndexError("no block is free or cached")
-        self._counts[block] = 1
-        return block
+            self._free.append(block)
+        taken = self._free[: -blocks - 1 : -1]
+        del self._free[-blocks:]
+        for block in taken:
+            self._counts[block] = 1
+        return taken
 
     def share(self, block: int) -> None:
         """One more holder of a used or cached block."""

@@ -63,8 +63,8 @@ class Paged:
         need = self.need(tokens, sequence)
         if need > self._blocks.free + self._blocks.cached:
             return False
-        for _ in range(need):
-            sequence.blocks.append(self._blocks.take())
+        if need:
+            sequence.blocks.extend(self._blocks.take(need))
         return True
 
     def commit(self, sequence: Sequence, computed: int) -> None:
@@ -84,7 +84,7 @@ class Paged:
         shared = (child.prompt_tokens - 1) // self._block_size
         if self._blocks.free + self._blocks.cached == 0:
             return False
-        own = self._blocks.take()
+        (own,) = self._blocks.take(1)
         for block in parent.blocks[:shared]:
             self._blocks.share(block)
             child.blocks.append(block)

@@ -17,14 +17,18 @@ def extend(sequence: Sequence, token_ids: Int32s, blocks: int, block_size: int) 
     wholly in a prefix declared public are in one that all tenants share.
     """
     hashes = sequence.block_hashes
+    if len(hashes) >= blocks:
+        return hashes if len(hashes) == blocks else hashes[:blocks]
+    # The length before a namespace keeps one that ends like a hash from being another one.
     private = PRIVATE + sequence.request.namespace
+    private, public = (b"%d:%b" % (len(each), each) for each in (private, PUBLIC))
+    public_blocks = sequence.public_tokens // block_size
+    first, size = len(hashes), token_ids.itemsize * block_size
+    ids = token_ids[first * block_size : blocks * block_size].tobytes()
     parent = hashes[-1] if hashes else b""
-    for index in range(len(hashes), blocks):
-        start, end = index * block_size, (index + 1) * block_size
-        namespace = PUBLIC if end <= sequence.public_tokens else private
-        # The separator keeps a namespace that ends like a hash from being another one.
-        parent = sha256(
-            b"%d:%b%b%b" % (len(namespace), namespace, parent, token_ids[start:end].tobytes())
-        ).digest()
+    for index in range(first, blocks):
+        namespace = public if index < public_blocks else private
+        start = (index - first) * size
+        parent = sha256(namespace + parent + ids[start : start + size]).digest()
         hashes.append(parent)
-    return hashes[:blocks]
+    return hashes

@@ -1,5 +1,7 @@
 """What changed in the batch since the last plan, gathered while a plan is made."""
 
+from itertools import chain
+
 import numpy as np
 
 from plancha.messages import Bools, Int32s, Join, Moves, Plan
@@ -16,7 +18,7 @@ class Deltas:
         """Forget everything gathered."""
         self._left: list[int] = []
         self._joins: list[Join] = []
-        self._grown: list[tuple[int, int, int]] = []
+        self._grown: list[tuple[int, int, list[int]]] = []
 
     def left(self, slot: int) -> None:
         """`slot` is empty now."""
@@ -41,7 +43,7 @@ class Deltas:
 
     def grew(self, slot: int, index: int, blocks: list[int]) -> None:
         """The table of `slot` goes on with `blocks` from entry `index`."""
-        self._grown.extend((slot, index + i, block) for i, block in enumerate(blocks))
+        self._grown.append((slot, index, blocks.copy()))
 
     def plan(
         self,
@@ -53,15 +55,15 @@ class Deltas:
         samples: Bools,
     ) -> Plan:
         """The plan of these rows on top of what was gathered, which is forgotten."""
-        grown = np.array(self._grown, np.int32).reshape(-1, 3)
+        grown_slots, grown_index, grown_blocks = self._columns()
         plan = Plan(
             number=number,
             moves=moves,
             left=np.array(self._left, np.int32),
             joins=tuple(self._joins),
-            grown_slots=grown[:, 0],
-            grown_index=grown[:, 1],
-            grown_blocks=grown[:, 2],
+            grown_slots=grown_slots,
+            grown_index=grown_index,
+            grown_blocks=grown_blocks,
             slots=slots,
             starts=starts,
             counts=counts,
@@ -69,3 +71,13 @@ class Deltas:
         )
         self.clear()
         return plan
+
+    def _columns(self) -> tuple[Int32s, Int32s, Int32s]:
+        """Slot, index and block of every table entry that was grown."""
+        lengths = [len(blocks) for _, _, blocks in self._grown]
+        blocks = np.fromiter(chain.from_iterable(blocks for *_, blocks in self._grown), np.int32)
+        heads = np.array([(slot, index) for slot, index, _ in self._grown], np.int32).reshape(-1, 2)
+        slots, index = np.repeat(heads, lengths, axis=0).T
+        ends = np.cumsum(lengths, dtype=np.int32)
+        within = np.arange(blocks.size, dtype=np.int32) - np.repeat(ends - lengths, lengths)
+        return slots, (index + within).astype(np.int32), blocks

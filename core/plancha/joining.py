@@ -114,9 +114,9 @@ class Joining:
 
     def _has_room(self, candidate: Sequence, now: float) -> bool:
         beside_others = self.batch.free_slots < len(self.batch.sequences)
-        spare = int(self.site.loaded().blocks * WATERMARK) if beside_others else 0
-        need = self.allocator.need(candidate.length, candidate) + spare
-        short = need - self.allocator.stats().available
+        stats = self.allocator.stats()
+        spare = int(stats.total * WATERMARK) if beside_others else 0
+        short = self.allocator.need(candidate.length, candidate) + spare - stats.available
         return self.room.clear_for(candidate, short, now)
 
     def _join(self, candidate: Sequence) -> None:

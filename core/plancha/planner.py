@@ -5,6 +5,8 @@ count. One step is in flight at a time: `plan`, then `apply` or `fail` with its 
 `cancel` and `truncate` may come at any moment between.
 """
 
+from collections import Counter
+
 import numpy as np
 import numpy.typing as npt
 import structlog
@@ -202,8 +204,17 @@ class Planner:
 
     def _let_join(self, budget: int, now: float) -> bool:
         """Whoever is next joins as long as the budget reaches beyond those who go before it."""
+        if self._joining.peek(now) is None:
+            return False
+        ahead = self._prefill_by_tier()
         joined = False
-        while self._ahead_of_next(now) < budget and self._joining.next(now) is not None:
+        while (candidate := self._joining.peek(now)) is not None:
+            if sum(tokens for tier, tokens in ahead.items() if tier <= candidate.tier) >= budget:
+                break
+            newcomer = self._joining.next(now)
+            if newcomer is None:
+                break
+            ahead[newcomer.tier] += newcomer.length - newcomer.computed
             joined = True
         return joined
 
@@ -227,15 +238,14 @@ class Planner:
             return budget
         return min(budget, max(tokens, self._site.block_size))
 
-    def _ahead_of_next(self, now: float) -> float:
-        """Prompt tokens in the batch that go before the next of the line's; infinity: no line."""
-        candidate = self._joining.peek(now)
-        if candidate is None:
-            return np.inf
+    def _prefill_by_tier(self) -> Counter[int]:
+        """Prompt tokens in the batch that are still to be computed."""
         batch = self.batch
-        ahead = batch.active & (batch.order < (candidate.tier + 1) << TIER_SHIFT)
-        pending = (batch.length - batch.computed)[ahead]
-        return int(pending[pending > 1].sum())
+        pending = batch.length - batch.computed
+        ahead: Counter[int] = Counter()
+        for slot in np.flatnonzero(batch.active & (pending > 1)).tolist():
+            ahead[int(batch.order[slot]) >> TIER_SHIFT] += int(pending[slot])
+        return ahead
 
     def _line_up(self, sequence: Sequence, now: float) -> None:
         try:

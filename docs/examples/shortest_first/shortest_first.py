@@ -10,7 +10,7 @@ from plancha.contracts import Site
 from plancha.options import at_least, structure
 from plancha.sequence import Sequence
 
-CONTRACT = 0
+CONTRACT = 1
 
 
 @attrs.frozen(kw_only=True)
