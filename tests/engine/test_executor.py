@@ -119,9 +119,7 @@ def test_a_head_no_kernel_is_made_for_is_refused(
     make_model: Callable[..., Any], tmp_path: Path
 ) -> None:
     make_model("llama", head_dim=20).save_pretrained(tmp_path)
-    with pytest.raises(
-        LoadError, match='this model has 20: use attention = "torch"'
-    ):
+    with pytest.raises(LoadError, match='this model has 20: use attention = "torch"'):
         load(tmp_path)
     load(tmp_path, attention="torch")
 

@@ -1,6 +1,5 @@
 """What a single id says, as log-probabilities show it."""
 
-
 from plancha_text.byte_text import BOS, IM_END, byte_text
 
 
