@@ -166,7 +166,7 @@ def test_the_parts_of_a_step_add_up(model: Path) -> None:
     writer.join(0, [1, 2, 3])
     writer.compute(0)
     done = executor.step(writer.plan())
-    assert set(done.timings) == {"products", "attention", "sampling", "other"}
+    assert set(done.timings) == {"copies", "products", "attention", "sampling", "other"}
     assert sum(done.timings.values()) == pytest.approx(done.seconds)
 
 

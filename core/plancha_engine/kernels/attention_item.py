@@ -17,11 +17,11 @@ from plancha_engine.kernels.exponential import exp
 from plancha_engine.kernels.tiles import Rows, multiply_8, multiply_16
 from plancha_engine.kernels.vectors import (
     LANES,
+    LINE,
     fill,
     highest,
     load,
     maximum,
-    prefetch,
     store,
     total,
 )
@@ -81,24 +81,26 @@ def attend_item(
     that share KV head `head`. `keys` are `[blocks, kv_heads, head_dim, block_size]`, `values`
     `[blocks, kv_heads, block_size, head_dim]`.
     """
-    kv_heads, block_size = values.shape[1], values.shape[2]
+    kv_heads, block_size, head_dim = values.shape[1:]
+    block_bytes = 4 * kv_heads * block_size * head_dim
+    keys_at = keys.ctypes.data + head * (block_bytes // kv_heads)
+    values_at = values.ctypes.data + head * (block_bytes // kv_heads)
     _begin(qkv, first, count, head, group, scratch)
     end = positions[(first + count - 1) // group] + 1
     span = scratch.scores.shape[1]
     for begin in range(0, end, span):
         slots = min(span, end - begin)
         for slot in range(0, slots, block_size):
-            block = blocks[(begin + slot) // block_size] * kv_heads + head
-            _fetch(values, block)
-            _score(keys, block, slot, count, scratch)
+            block = blocks[(begin + slot) // block_size] * block_bytes
+            _score(keys_at + block, slot, block_size, count, scratch, values_at + block)
         for query in range(count):
             seen = min(positions[(first + query) // group] + 1 - begin, slots)
             _weigh(query, seen, slots, scratch)
         for slot in range(0, slots, block_size):
-            block = blocks[(begin + slot) // block_size] * kv_heads + head
-            if begin + span + slot < end:
-                _fetch(keys, blocks[(begin + span + slot) // block_size] * kv_heads + head)
-            _sum(values, block, slot, min(block_size, slots - slot), count, scratch)
+            block = blocks[(begin + slot) // block_size] * block_bytes
+            later = blocks[min(begin + span + slot, end - 1) // block_size] * block_bytes
+            height = min(block_size, slots - slot)
+            _sum(values_at + block, slot, height, count, scratch, keys_at + later)
     _end(first, count, head, group, scratch, out)
 
 
@@ -117,26 +119,22 @@ def _begin(qkv: Float32s, first: int, count: int, head: int, group: int, scratch
 
 
 @inlined
-def _fetch(pool: Float32s, block: int) -> None:
-    """Begin to read one head's block: blocks lie anywhere, so the CPU cannot foresee the next."""
-    size = 4 * pool.shape[2] * pool.shape[3]
-    for offset in range(0, size, 64):
-        prefetch(pool.ctypes.data + block * size + offset)
+def _score(keys: int, slot: int, block_size: int, count: int, scratch: Scratch, soon: int) -> None:
+    """Scores of all keys of the block at an address, from column `slot`.
 
-
-@inlined
-def _score(keys: Float32s, block: int, slot: int, count: int, scratch: Scratch) -> None:
-    """Scores of all keys of one head's block, from column `slot`."""
-    head_dim, block_size = keys.shape[2], keys.shape[3]
+    Meanwhile the block at `soon` is fetched: blocks lie anywhere, so the CPU cannot foresee it.
+    """
+    head_dim, span = scratch.queries.shape[1], scratch.scores.shape[1]
     queries = Rows(scratch.queries.ctypes.data, head_dim)
     zero = Rows(scratch.zero.ctypes.data, 0)
     for column in range(0, block_size, 16):
-        at = keys.ctypes.data + 4 * (block * head_dim * block_size + column)
-        scores = Rows(scratch.scores.ctypes.data + 4 * (slot + column), scratch.scores.shape[1])
+        columns = Rows(keys + 4 * column, block_size)
+        scores = Rows(scratch.scores.ctypes.data + 4 * (slot + column), span)
         if block_size - column >= 16:
-            multiply_16(count, queries, Rows(at, block_size), head_dim, zero, scores)
+            multiply_16(count, queries, columns, head_dim, zero, scores, soon)
         else:
-            multiply_8(count, queries, Rows(at, block_size), head_dim, zero, scores)
+            multiply_8(count, queries, columns, head_dim, zero, scores, soon)
+        soon += LINE * head_dim
 
 
 @inlined
@@ -168,17 +166,21 @@ def _weigh(query: int, seen: int, slots: int, scratch: Scratch) -> None:
 
 
 @inlined
-def _sum(values: Float32s, block: int, slot: int, slots: int, count: int, scratch: Scratch) -> None:
-    """Add the first `slots` values of one head's block, by the weights from column `slot`."""
-    block_size, head_dim = values.shape[2], values.shape[3]
-    weights = Rows(scratch.scores.ctypes.data + 4 * slot, scratch.scores.shape[1])
+def _sum(values: int, slot: int, slots: int, count: int, scratch: Scratch, soon: int) -> None:
+    """Add the first `slots` values of the block at an address, by the weights from column `slot`.
+
+    Meanwhile the block at `soon` is fetched.
+    """
+    head_dim, span = scratch.queries.shape[1], scratch.scores.shape[1]
+    weights = Rows(scratch.scores.ctypes.data + 4 * slot, span)
     for column in range(0, head_dim, 16):
-        at = values.ctypes.data + 4 * (block * block_size * head_dim + column)
+        columns = Rows(values + 4 * column, head_dim)
         summed = Rows(scratch.summed.ctypes.data + 4 * column, head_dim)
         if head_dim - column >= 16:
-            multiply_16(count, weights, Rows(at, head_dim), slots, summed, summed)
+            multiply_16(count, weights, columns, slots, summed, summed, soon)
         else:
-            multiply_8(count, weights, Rows(at, head_dim), slots, summed, summed)
+            multiply_8(count, weights, columns, slots, summed, summed, soon)
+        soon += LINE * slots
 
 
 @inlined

@@ -64,4 +64,5 @@ def _panel(
         weight.shape[1],
         Rows(bias[panel * PANEL :].ctypes.data, 0),
         Rows(out[begin:, panel * PANEL :].ctypes.data, out.shape[1]),
+        weight[panel].ctypes.data + 4 * PANEL * weight.shape[1],  # the next panel, soon
     )

@@ -16,9 +16,11 @@ from plancha_engine.kernels.vectors import (
     FLOAT,
     INDEX,
     LANES,
+    LINE,
     VECTOR,
     broadcast,
     call_llvm,
+    fetch,
     load_vector,
     store_vector,
 )
@@ -33,20 +35,20 @@ class Rows(NamedTuple):
     stride: int
 
 
-Multiply = Callable[[int, Rows, Rows, int, Rows, Rows], None]
+Multiply = Callable[[int, Rows, Rows, int, Rows, Rows, int], None]
 
 
 def _tile(rows: int, vectors: int) -> Any:
     """`rows` of the product and as many columns as `vectors` hold; see `multiply_16`."""
 
     @intrinsic
-    def tile(typing: Any, x: Any, w: Any, depth: Any, start: Any, out: Any) -> Any:
+    def tile(typing: Any, x: Any, w: Any, depth: Any, start: Any, out: Any, soon: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            x, w, depth, start, out = arguments
-            _Loop(builder, rows, vectors).emit(x, w, depth, start, out)
+            x, w, depth, start, out, soon = arguments
+            _Loop(builder, rows, vectors).emit(x, w, depth, start, out, soon)
             return context.get_dummy_value()
 
-        return types.void(x, w, types.intp, start, out), generate
+        return types.void(x, w, types.intp, start, out, types.intp), generate
 
     return tile
 
@@ -58,7 +60,7 @@ class _Loop:
         self.builder = builder
         self.cells = [(row, v) for row in range(rows) for v in range(vectors)]
 
-    def emit(self, x: Any, w: Any, depth: Any, start: Any, out: Any) -> None:
+    def emit(self, x: Any, w: Any, depth: Any, start: Any, out: Any, soon: Any) -> None:
         """Load the sums from `start`, add up, store them to `out`; all but `depth` are `Rows`."""
         builder = self.builder
         begun = {cell: load_vector(builder, self._cell(start, *cell)) for cell in self.cells}
@@ -70,6 +72,7 @@ class _Loop:
         builder.position_at_end(loop)
         k = builder.phi(INDEX)
         sums = {cell: builder.phi(VECTOR) for cell in self.cells}
+        fetch(builder, builder.add(soon, builder.mul(k, INDEX(LINE))))
         added = self._add(k, x_rows, w, sums)
         following = builder.add(k, INDEX(1))
         k.add_incoming(INDEX(0), before)
@@ -105,7 +108,9 @@ def _multiply(vectors: int) -> Multiply:
     one, two, three, four, five, six = (_tile(rows, vectors) for rows in range(1, HEIGHT + 1))
 
     @inlined
-    def multiply(rows: int, x: Rows, w: Rows, depth: int, start: Rows, out: Rows) -> None:
+    def multiply(
+        rows: int, x: Rows, w: Rows, depth: int, start: Rows, out: Rows, soon: int
+    ) -> None:
         row = 0
         for left in range((rows + HEIGHT - 1) // HEIGHT, 0, -1):
             height = (rows - row + left - 1) // left  # even: a low tile has to wait for its sums
@@ -113,17 +118,17 @@ def _multiply(vectors: int) -> Multiply:
             start_at = Rows(start.address + 4 * row * start.stride, start.stride)
             out_at = Rows(out.address + 4 * row * out.stride, out.stride)
             if height == 6:
-                six(x_at, w, depth, start_at, out_at)
+                six(x_at, w, depth, start_at, out_at, soon)
             elif height == 5:
-                five(x_at, w, depth, start_at, out_at)
+                five(x_at, w, depth, start_at, out_at, soon)
             elif height == 4:
-                four(x_at, w, depth, start_at, out_at)
+                four(x_at, w, depth, start_at, out_at, soon)
             elif height == 3:
-                three(x_at, w, depth, start_at, out_at)
+                three(x_at, w, depth, start_at, out_at, soon)
             elif height == 2:
-                two(x_at, w, depth, start_at, out_at)
+                two(x_at, w, depth, start_at, out_at, soon)
             else:
-                one(x_at, w, depth, start_at, out_at)
+                one(x_at, w, depth, start_at, out_at, soon)
             row += height
 
     return multiply
@@ -134,4 +139,5 @@ multiply_16: Multiply = _multiply(2)
 """out[r, c] = start[r, c] + the sum over k < depth of x[r, k] w[k, c], for 16 (8) columns c.
 
 For any number of rows r; depth is at least 1. `out` may be `start`; a stride of 0 repeats a row.
+Meanwhile `depth` cache lines from address `soon` are fetched, which will be needed soon.
 """

@@ -16,6 +16,7 @@ from numba.extending import models, overload, register_model
 from plancha_engine.kernels.compiling import intrinsic
 
 LANES = 8
+LINE = 64  # bytes in a cache line
 FLOAT, INDEX, INT32 = ir.FloatType(), ir.IntType(64), ir.IntType(32)
 VECTOR = ir.VectorType(FLOAT, LANES)
 
@@ -62,6 +63,15 @@ def call_llvm(builder: Any, name: str, *arguments: Any) -> Any:
     return builder.call(function, arguments)
 
 
+def fetch(builder: Any, address: Any) -> None:
+    """Begin to read the cache line at an address, which need not be valid."""
+    pointer = builder.inttoptr(address, ir.IntType(8).as_pointer())
+    name, read, keep, data = "llvm.prefetch.p0i8", 0, 2, 1
+    signature = ir.FunctionType(ir.VoidType(), [pointer.type, INT32, INT32, INT32])
+    function = builder.module.globals.get(name) or ir.Function(builder.module, signature, name)
+    builder.call(function, [pointer, INT32(read), INT32(keep), INT32(data)])
+
+
 @intrinsic
 def load(typing: Any, address: Any) -> Any:
     """The vector at an address."""
@@ -81,23 +91,6 @@ def store(typing: Any, address: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.intp, vector), generate
-
-
-@intrinsic
-def prefetch(typing: Any, address: Any) -> Any:
-    """Begin to read the cache line at an address, which need not be valid."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
-        name, read, near, data = "llvm.prefetch.p0i8", 0, 3, 1
-        kinds = [pointer.type, INT32, INT32, INT32]
-        function = builder.module.globals.get(name) or ir.Function(
-            builder.module, ir.FunctionType(ir.VoidType(), kinds), name
-        )
-        builder.call(function, [pointer, INT32(read), INT32(near), INT32(data)])
-        return context.get_dummy_value()
-
-    return types.void(types.intp), generate
 
 
 @intrinsic
