@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from plancha.contracts import Geometry, LoadError, Site
+from plancha.messages import Logprobs
 from plancha.options import OptionsError
 from plancha.plugins import find
 from plancha.sampling import Sampling
@@ -288,3 +289,41 @@ def test_nothing_can_be_computed_before_loading_or_after_closing(model: Path) ->
     executor.close()
     with pytest.raises(RuntimeError, match="has not loaded"):
         executor.reset()
+
+
+@pytest.mark.parametrize("chunk", [5, 100])
+def test_log_probabilities_are_those_of_transformers(
+    model: Path, make_model: Callable[..., Any], chunk: int
+) -> None:
+    reference = make_model("llama").from_pretrained(model).eval()
+    executor, _ = load(model)
+    prompts = prompts_of(23, 12)
+    writer = PlanWriter(BLOCKS, 16)
+    writer.join(0, prompts[0], logprobs=3, prompt_logprobs=True)
+    writer.join(1, prompts[1])  # a neighbour that asks for nothing
+    prompt, output = [], []
+    while len(output) < 4:
+        writer.compute_all(chunk)
+        done = executor.step(writer.plan())
+        writer.take(done)
+        prompt += [part for part in done.prompt_logprobs if part.stream == 0]
+        if 0 in done.slots:
+            assert done.logprobs is not None
+            output.append(done.logprobs.rows(done.slots == 0))
+    ids = writer.token_ids(0)
+    with torch.no_grad():
+        logits = reference(torch.tensor([ids])).logits[0, :, :96]
+    expected = torch.log_softmax(logits.double(), dim=-1).numpy()
+    for part in prompt:
+        for row, position in enumerate(range(part.start, part.start + part.logprobs.chosen.size)):
+            _same(part.logprobs, row, expected[position - 1], ids[position])
+    assert sum(part.logprobs.chosen.size for part in prompt) == 22
+    for number, logprobs in enumerate(output):
+        _same(logprobs, 0, expected[22 + number], ids[23 + number])
+
+
+def _same(logprobs: Logprobs, row: int, expected: Any, token: int) -> None:
+    assert logprobs.chosen[row] == pytest.approx(expected[token], abs=1e-3)
+    best = np.argsort(-expected)[:3]
+    assert logprobs.top_ids[row].tolist() == best.tolist()
+    np.testing.assert_allclose(logprobs.top[row], expected[best], atol=1e-3)

@@ -49,12 +49,26 @@ class PlanWriter:
         sampling: Sampling = GREEDY,
         seed: int = 0,
         stop_ids: tuple[int, ...] = (),
+        logprobs: int | None = None,
+        prompt_logprobs: bool = False,
     ) -> None:
         """A sequence enters `slot`; its prompt ends at `prompt_tokens`, or where it ends itself."""
         self._slots[slot] = _Slot(list(token_ids))
         ids = np.array(self._slots[slot].token_ids, np.int32)
         prompt = ids.size if prompt_tokens is None else prompt_tokens
-        self._joins.append(Join(slot, slot, ids, prompt, stop_ids, seed, sampling))
+        self._joins.append(
+            Join(
+                slot=slot,
+                stream=slot,
+                token_ids=ids,
+                prompt_tokens=prompt,
+                stop_ids=stop_ids,
+                seed=seed,
+                sampling=sampling,
+                logprobs=logprobs,
+                prompt_logprobs=prompt_logprobs,
+            )
+        )
 
     def leave(self, slot: int) -> None:
         """The sequence goes; its blocks are the next to be handed out."""
