@@ -33,7 +33,15 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results.jsonl"
 CONCURRENCY = 32
 FULL = 28  # sequences in a step that counts as full: a client takes a moment to ask again
-DEPLOYMENT = '[server]\nlog_level = "debug"\nlog_format = "json"\n[transport.http]\nport = 0\n'
+DEPLOYMENT = """
+[server]
+log_level = "debug"
+log_format = "json"
+[transport.http]
+port = 0
+[allocator]
+plugin = "{allocator}"
+"""
 
 notes = Console(stderr=True)
 
@@ -46,9 +54,10 @@ class Scale:
     ours_single: int = 16
     theirs_single: int = 12
     static: int = 64
+    contiguous: int = 32
 
 
-QUICK = Scale(continuous=32, ours_single=4, theirs_single=4, static=32)
+QUICK = Scale(continuous=32, ours_single=4, theirs_single=4, static=32, contiguous=8)
 
 
 def main() -> None:
@@ -92,8 +101,13 @@ def measure_ours(scale: Scale) -> dict[str, Any]:
             measure(url, Job(requests=CONCURRENCY, concurrency=CONCURRENCY, seed=2 + batch))
             for batch in range(scale.static // CONCURRENCY)
         ]
+    with TemporaryDirectory() as folder, serving(Path(folder), "contiguous") as (url, _):
+        measure(url, Job(requests=4, concurrency=4, output_tokens="4"))
+        notes.print("ours, a slab of the context for each …")
+        contiguous = measure(url, Job(requests=scale.contiguous, concurrency=CONCURRENCY, seed=9))
     return {
         "continuous": continuous,
+        "contiguous": contiguous,
         "single": single,
         "static": {
             "output_tokens": sum(batch["output_tokens"] for batch in batches),
@@ -119,10 +133,10 @@ def measure_theirs(scale: Scale) -> dict[str, Any]:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[tuple[str, Path]]:
+def serving(folder: Path, allocator: str = "paged") -> Iterator[tuple[str, Path]]:
     """A server of the default model on a free loopback port; its address and its log."""
     deployment, log = folder / "bench.toml", folder / "log.jsonl"
-    deployment.write_text(DEPLOYMENT)
+    deployment.write_text(DEPLOYMENT.format(allocator=allocator))
     command = (sys.executable, "-m", "plancha_app", "serve", str(deployment))
     with (
         log.open("wb") as err,
@@ -168,6 +182,7 @@ def compare(ours: dict[str, Any], theirs: dict[str, Any]) -> list[dict[str, Any]
         f"transformers, static batches of {CONCURRENCY}": rate(theirs["static"]),
         "plancha, one at a time": ours["single"]["output_tokens_per_s"],
         f"plancha, static batches of {CONCURRENCY}": rate(ours["static"]),
+        "plancha, continuous, contiguous KV": ours["contiguous"]["output_tokens_per_s"],
         f"plancha, continuous, {CONCURRENCY} clients": ours["continuous"]["output_tokens_per_s"],
     }
     single, static = list(speeds.values())[:2]
