@@ -1,6 +1,5 @@
 """The executor that runs real models: plans in, sampled tokens out."""
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -128,7 +127,8 @@ def use_threads(threads: int) -> None:
 
     Raises `LoadError` for more than that.
     """
-    cores = len(os.sched_getaffinity(0))
+    settings: Any = numba.config
+    cores: int = settings.NUMBA_NUM_THREADS  # heeds the process's affinity, where there is one
     if threads > cores:
         raise LoadError(f"threads is {threads}, but this process may use {cores} cores")
     torch.set_num_threads(threads or cores)

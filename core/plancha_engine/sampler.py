@@ -1,9 +1,9 @@
 """From logits to the next tokens: one call a step, whatever each row asked for.
 
-In this order, as vLLM and Hugging Face's `generate` do it: logit bias, repetition penalty,
-frequency and presence penalty, stop ids masked while `min_tokens` are owed, temperature, top-k,
-top-p of what is left, min-p. Output token i of a sequence is drawn with random number i of its
-seed, so neither the batch around it nor a replay after a preemption changes it.
+In this order, which is vLLM's up to the temperature and Hugging Face's from there: logit bias,
+repetition penalty, frequency and presence penalty, stop ids masked while `min_tokens` are owed,
+temperature, top-k, top-p of what is left, min-p. Output token i of a sequence is drawn with random
+number i of its seed, so neither the batch around it nor a replay after a preemption changes it.
 """
 
 from typing import Any
@@ -43,9 +43,7 @@ class Sampler:
         self._prompt_tokens: Int32s = column(np.int32)
         self._owed_until: Int32s = column(np.int32)  # length from which a sequence may stop
         self._biased: Bools = column(np.bool_)
-        self._bias: list[tuple[Int64s, Float32s]] = [
-            (NO_IDS, np.zeros(0, np.float32))
-        ] * max_sequences
+        self._bias: list[tuple[Int64s, Float32s]] = [NO_BIAS] * max_sequences
         self._stop_ids: list[Int64s] = [NO_IDS] * max_sequences
 
     def join(self, join: Join) -> None:

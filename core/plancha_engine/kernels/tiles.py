@@ -61,7 +61,7 @@ class _Loop:
         self.cells = [(row, v) for row in range(rows) for v in range(vectors)]
 
     def emit(self, x: Any, w: Any, depth: Any, start: Any, out: Any, soon: Any) -> None:
-        """Load the sums from `start`, add up, store them to `out`; all but `depth` are `Rows`."""
+        """Load the sums from `start`, add up, store them to `out`."""
         builder = self.builder
         begun = {cell: load_vector(builder, self._cell(start, *cell)) for cell in self.cells}
         x_rows = {row: self._cell(x, row, 0) for row, _ in self.cells}
