@@ -41,8 +41,9 @@ class Blocks:
             block, _ = self._cached.popitem(last=False)
             del self._by_hash[self._hashes.pop(block)]
             self._free.append(block)
-        taken = self._free[: -blocks - 1 : -1]
-        del self._free[-blocks:]
+        kept = len(self._free) - blocks
+        taken = self._free[kept:][::-1]
+        del self._free[kept:]
         for block in taken:
             self._counts[block] = 1
         return taken

@@ -28,7 +28,6 @@ class Batch:
         self.stream: Int64s = np.zeros(max_sequences, np.int64)
         self.order: Int64s = np.zeros(max_sequences, np.int64)  # by tier, then by when it joined
         self.tenant = column()
-        self.prompt = column()
         self.length = column()  # known tokens
         self.computed = column()  # tokens whose K and V are in the pool
         self.capacity = column()  # tokens its blocks can hold
@@ -62,7 +61,6 @@ class Batch:
         self.order[slot] = (sequence.tier << TIER_SHIFT) + self._joined
         self._joined += 1
         self.tenant[slot] = self._tenants.setdefault(sequence.tenant, len(self._tenants))
-        self.prompt[slot] = sequence.prompt_tokens
         self.length[slot] = sequence.length
         self.computed[slot] = sequence.computed
         self.capacity[slot] = capacity

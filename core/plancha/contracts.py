@@ -75,7 +75,9 @@ class Geometry:
 class Scheduler(Protocol):
     """Who is next, and who must give way. Called only from the scheduling task; must not block.
 
-    The planner owns memory and batch; a scheduler orders, and cannot corrupt anything.
+    The planner owns memory and batch; a scheduler orders, and cannot corrupt anything. If `add`
+    raises for a new sequence, or `remove`, that sequence alone suffers; any other exception ends
+    the server, since nobody could say who is next.
     """
 
     def add(self, sequence: Sequence, now: float) -> None:

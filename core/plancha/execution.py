@@ -29,9 +29,10 @@ class ExecutorThread:
         """`function`'s result, computed there. A cancelled caller leaves a running call running."""
         return await asyncio.wrap_future(self._pool.submit(function, *args, **kwargs))
 
-    def close(self) -> None:
-        """Let the call that runs be the last, without waiting for it."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+    def close(self, last: Callable[[], None]) -> None:
+        """Call `last` after the call that runs, and nothing more; waits for neither."""
+        self._pool.submit(last)
+        self._pool.shutdown(wait=False)
 
 
 async def execution(

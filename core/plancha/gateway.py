@@ -129,6 +129,7 @@ class Gateway:
             )
         _check_ids(call.sampling, text)
         prompts = await self._encode(call, text)
+        self._ready()  # it may have begun to drain meanwhile
         request = InferenceRequest(
             id=f"req-{token_hex(16)}",
             tenant=call.tenant,
@@ -185,15 +186,15 @@ class Gateway:
         return tuple([await self._encode_prompt(prompt, text) for prompt in call.prompts])
 
     async def _encode_prompt(self, prompt: str | tuple[int, ...], text: Text) -> Int32s:
+        least = text.least_tokens(prompt) if isinstance(prompt, str) else len(prompt)
+        if least > self._context_length:  # told before megabytes are looked at for nothing
+            raise invalid(
+                "prompt",
+                f"The context holds {self._context_length} tokens; "
+                f"this prompt has at least {least}.",
+                "context_length_exceeded",
+            )
         if isinstance(prompt, str):
-            least = text.least_tokens(prompt)
-            if least > self._context_length:  # told before megabytes are tokenised for nothing
-                raise invalid(
-                    "prompt",
-                    f"The context holds {self._context_length} tokens; "
-                    f"this prompt has at least {least}.",
-                    "context_length_exceeded",
-                )
             ids = await self._off_loop(lambda: text.encode(prompt))
         else:
             _check_known("prompt", prompt, text)
@@ -233,9 +234,15 @@ class Gateway:
         generation = Generation(record, streams, self._send_control)
         self.outboxes.add(generation)
         self._records[record.id] = record
-        while len(self._records) > REMEMBERED_REQUESTS:
-            self._records.popitem(last=False)
+        if len(self._records) > REMEMBERED_REQUESTS:
+            self._forget_an_ended_one()
         return generation
+
+    def _forget_an_ended_one(self) -> None:
+        for request_id, record in self._records.items():
+            if record.state == "done":
+                del self._records[request_id]
+                return
 
     def _public_tokens(self, prompt: Int32s) -> int:
         """Length of the longest public prefix that this prompt begins with."""

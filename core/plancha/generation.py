@@ -89,6 +89,7 @@ class Stream:
     prompt_logprobs: list[TokenLogprob] = attrs.field(factory=list)  # from the second token on
     finished: Finished | None = None
     output_tokens: int = 0  # handed to the client so far
+    keep: int | None = None  # output tokens up to a stop string's match
     closed: bool = False  # its end has been handed to the client
 
 
@@ -139,7 +140,10 @@ class Generation:
         record = self.record
         record.state = "done"
         record.input_tokens = sum(end.prompt_tokens for end in ends)
-        record.output_tokens = sum(end.output_tokens for end in ends)
+        record.output_tokens = sum(
+            end.output_tokens if stream.keep is None else min(stream.keep, end.output_tokens)
+            for stream, end in zip(self.streams, ends, strict=True)
+        )
         reasons = {end.reason for end in ends}
         if "error" in reasons or self._failure is not None:
             record.outcome = "failed"
@@ -194,7 +198,9 @@ class Generation:
                 break
             deltas.append(Delta(stream.index, token, stream.text.push(token), None, logprob))
             if stream.text.stopped:
-                self._send_control(Truncate(stream.number, stream.output_tokens))
+                stream.keep = stream.output_tokens
+                self._send_control(Truncate(stream.number, stream.keep))
+                self.close_record()  # the worker may have ended it before this was read
                 stream.closed = True
                 deltas.append(Delta(stream.index, None, "", "stop"))
                 return

@@ -1,6 +1,6 @@
 """Who joins the batch: the scheduler's order, bent only as far as memory and limits make it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 
 import attrs
@@ -36,10 +36,11 @@ class Joining:
     deltas: Deltas
     report: Report
     room: Room
+    alive: Mapping[int, Sequence]  # by stream: accepted and not ended
 
     def peek(self, now: float) -> Sequence | None:
-        """The first of the line."""
-        return next(iter(self.scheduler.waiting(now)), None)
+        """The first of the line that its tenant's limit does not hold back."""
+        return next(self._unlimited(now), None)
 
     def next(self, now: float) -> Sequence | None:
         """Whoever joined, or None when nobody can.
@@ -66,9 +67,14 @@ class Joining:
         return None
 
     def _unlimited(self, now: float) -> Iterator[Sequence]:
-        """The line without those whose tenant has as many in the batch as it may."""
+        """The line without those whose tenant has as many in the batch as it may.
+
+        And without those that do not wait: a scheduler may forget to forget.
+        """
         limited: dict[str, bool] = {}
         for candidate in self.scheduler.waiting(now):
+            if candidate.slot is not None or candidate.stream not in self.alive:
+                continue
             tenant = candidate.tenant
             if tenant not in limited:
                 limit = self.site.tenant(tenant).max_running
@@ -89,9 +95,12 @@ class Joining:
             return self._has_room(candidate, now) and self.allocator.restore(candidate)
         parent = candidate.parent
         if parent is not None and self._can_fork(parent, candidate):
-            if self._has_slot(candidate, now) and self.allocator.fork(parent, candidate):
-                candidate.computed = candidate.prompt_tokens - 1
-                return True
+            has_block = self.allocator.stats().available > self._spare()
+            if has_block and self._has_slot(candidate, now):
+                if self.allocator.fork(parent, candidate):
+                    self.room.keep(parent)  # until its block is copied
+                    candidate.computed = candidate.prompt_tokens - 1
+                    return True
         if not candidate.request.prompt_logprobs:
             candidate.computed = self.allocator.reuse(candidate)
         if self._has_room(candidate, now):
@@ -113,11 +122,13 @@ class Joining:
         return self.room.clear_for(candidate, 0, now)
 
     def _has_room(self, candidate: Sequence, now: float) -> bool:
+        need = self.allocator.need(candidate.length, candidate) + self._spare()
+        return self.room.clear_for(candidate, need - self.allocator.stats().available, now)
+
+    def _spare(self) -> int:
+        """Blocks to be left for others."""
         beside_others = self.batch.free_slots < len(self.batch.sequences)
-        stats = self.allocator.stats()
-        spare = int(stats.total * WATERMARK) if beside_others else 0
-        short = self.allocator.need(candidate.length, candidate) + spare - stats.available
-        return self.room.clear_for(candidate, short, now)
+        return int(self.site.loaded().blocks * WATERMARK) if beside_others else 0
 
     def _join(self, candidate: Sequence) -> None:
         if not self.allocator.grow(candidate, candidate.length):

@@ -18,6 +18,7 @@ from anyio import create_memory_object_stream, create_task_group
 from plancha.admission import Admission, admission
 from plancha.contracts import Allocator, Clock, Executor, Scheduler, Site, Text
 from plancha.execution import ExecutorThread, execution
+from plancha.failure import engine_error
 from plancha.gateway import Gateway
 from plancha.inbox import Inbox
 from plancha.messages import Downstream, Plan, Upstream
@@ -79,9 +80,13 @@ class Kernel:
                 start(self.gateway.fanout, downstream)
                 start(self.gateway.control)
                 self.gateway.open(text, upstream_in, self.site.loaded().context_length)
+        except Exception:
+            self.gateway.refuse("failed", "the engine stopped")
+            self.gateway.fail_all(engine_error())
+            raise
         finally:
             for channel in (upstream_in, inbox_in, plans_in, downstream_in):
                 channel.close()
             for end in (upstream, inbox, plans, downstream):
                 end.close()
-            self._thread.close()
+            self._thread.close(self.executor.close)

@@ -1,7 +1,7 @@
 """Which client each stream belongs to, and how a frame gets to all of them."""
 
 from plancha.generation import Generation, Stream, token_logprobs
-from plancha.messages import Frame, Load, PromptLogprobs, Rejected
+from plancha.messages import Frame, PromptLogprobs, Rejected
 
 
 class Outboxes:
@@ -9,7 +9,6 @@ class Outboxes:
 
     def __init__(self) -> None:
         self.running: dict[str, Generation] = {}  # by request id
-        self.load: Load | None = None  # the worker's last report
         self._streams: dict[int, tuple[Generation, Stream]] = {}
 
     def add(self, generation: Generation) -> None:
@@ -26,7 +25,6 @@ class Outboxes:
 
     def deliver(self, frame: Frame) -> None:
         """Everything one step meant, and one wake-up for each client it concerns."""
-        self.load = frame.load
         streams = self._streams
         woken: set[Generation] = set()
         for joined in frame.joined:

@@ -63,6 +63,7 @@ class Planner:
             deltas=self._deltas,
             report=self.report,
             room=self.room,
+            alive=self.sequences,
         )
         self._held: dict[int, list[Sequence]] = {}  # further outputs, by the first one's stream
         self._steps = 0
@@ -141,7 +142,7 @@ class Planner:
         """Take in a step's tokens: append, stop, charge, report; who left meanwhile has none."""
         plan = self._take_in_flight()
         self._observe(plan, done)
-        self._commit(plan)
+        self._commit(plan, done)
         for slot in done.failed:
             self._end_slot(slot, "error", now, failure=engine_error())
         self._report_prompts(done)
@@ -181,7 +182,9 @@ class Planner:
         decoding = running[pending == 1].astype(np.int32)
         if decoding.size == running.size:
             return decoding, np.ones(decoding.size, np.int32)
-        prefilling, chunks = self._chunks(running[pending > 1], budget)
+        # A newcomer with one token to compute is a decode by now, on top of those budgeted for.
+        left = min(budget, self._site.max_batched_tokens - decoding.size)
+        prefilling, chunks = self._chunks(running[pending > 1], left)
         return (
             np.concatenate([decoding, prefilling]),
             np.concatenate([np.ones(decoding.size, np.int32), chunks]),
@@ -254,6 +257,12 @@ class Planner:
             log.exception("scheduler_add_failed", stream=sequence.stream)
             self._end(sequence, "error", now, failure=engine_error())
 
+    def _unline(self, sequence: Sequence) -> None:
+        try:
+            self._scheduler.remove(sequence)
+        except Exception:  # whoever has ended is never let in again, whatever it is kept for
+            log.exception("scheduler_remove_failed", stream=sequence.stream)
+
     def _let_go(self, now: float) -> None:
         """Further outputs of prompts that are computed, or whose first output is gone, line up."""
         for stream in list(self._held):
@@ -261,18 +270,30 @@ class Planner:
             computed = first is None or (
                 first.slot is not None and self.batch.computed[first.slot] >= first.prompt_tokens
             )
-            if computed:
-                for sequence in self._held.pop(stream):
-                    self._line_up(sequence, now)
+            if not computed:
+                continue
+            outputs = self._held.pop(stream)
+            if first is None and outputs:  # the next one computes the prompt, and answers for it
+                heir, *outputs = outputs
+                heir.parent = None
+                self._line_up(heir, now)
+                for sequence in outputs:
+                    sequence.parent = heir
+                if outputs:
+                    self._held[heir.stream] = outputs
+                continue
+            for sequence in outputs:
+                self._line_up(sequence, now)
 
     def _observe(self, plan: Plan, done: StepDone) -> None:
-        if done.seconds > 0:
+        seconds = done.seconds - done.timings.get("copies", 0.0)
+        if seconds > 0:
             counts = plan.counts.astype(np.float64)
             attended = float(counts @ plan.starts) + float(counts @ (counts + 1)) / 2
-            self.cost.observe(int(counts.sum()), attended, done.seconds)
+            self.cost.observe(int(counts.sum()), attended, seconds)
 
-    def _commit(self, plan: Plan) -> None:
-        """What the step computed is in the pool; full blocks can be found by others."""
+    def _commit(self, plan: Plan, done: StepDone) -> None:
+        """What the step computed is in the pool; full blocks can be found, but of who failed."""
         batch, block_size = self.batch, self._site.block_size
         rows = batch.active[plan.slots]
         slots, counts = plan.slots[rows], plan.counts[rows]
@@ -280,7 +301,7 @@ class Planner:
         batch.computed[slots] += counts
         for slot in slots[batch.computed[slots] // block_size > before].tolist():
             sequence = batch.sequences[slot]
-            if sequence is not None:
+            if sequence is not None and slot not in done.failed:
                 self._allocator.commit(sequence, int(batch.computed[slot]))
 
     def _append(self, done: StepDone, now: float) -> None:
@@ -348,7 +369,7 @@ class Planner:
         else:
             self._allocator.release(sequence)
         del self.sequences[sequence.stream]
-        self._scheduler.remove(sequence)
+        self._unline(sequence)
         for held in self._held.values():
             if sequence in held:
                 held.remove(sequence)

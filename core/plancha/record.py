@@ -5,7 +5,7 @@ from typing import Literal
 import attrs
 
 State = Literal["queued", "generating", "done"]
-Outcome = Literal["completed", "cancelled", "failed", "rejected"]
+Outcome = Literal["completed", "cancelled", "failed"]
 
 
 @attrs.define(eq=False, kw_only=True)

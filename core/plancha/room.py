@@ -33,12 +33,14 @@ class Room:
     preemptions: Counter[Eviction] = attrs.field(factory=Counter, init=False)
     swapped_out: list[Sequence] = attrs.field(factory=list, init=False)  # in the plan being made
     joined: set[int] = attrs.field(factory=set, init=False)  # streams, in it
-    _grown: set[int] = attrs.field(factory=set, init=False)  # streams, in it
+    _kept: set[int] = attrs.field(
+        factory=set, init=False
+    )  # streams that grew or lend a block in it
 
     def begin(self) -> None:
         """A new plan."""
         self.joined.clear()
-        self._grown.clear()
+        self._kept.clear()
         self.swapped_out = []
 
     def grow_running(self, now: float) -> None:
@@ -67,10 +69,14 @@ class Room:
             self.preempt(victim, now)
         return True
 
+    def keep(self, sequence: Sequence) -> None:
+        """It is not to be evicted in this plan."""
+        self._kept.add(sequence.stream)
+
     def preempt(self, sequence: Sequence, now: float) -> None:
         """Take its slot and blocks; it waits for its turn, its K and V kept if that is cheaper."""
         self._leave_batch(sequence)
-        blocks = len(sequence.blocks)
+        blocks = -(-sequence.computed // self.site.block_size)
         swap = 2 * blocks * self.site.loaded().block_copy_s < self.cost.recompute_s(
             sequence.computed
         )
@@ -84,7 +90,7 @@ class Room:
         self.scheduler.add(sequence, now)
 
     def leave(self, sequence: Sequence) -> None:
-        """Take its slot and blocks for good."""
+        """Take its slot and blocks; nothing of it is kept."""
         self._leave_batch(sequence)
         self.allocator.release(sequence)
         sequence.computed = 0
@@ -106,7 +112,7 @@ class Room:
             raise RuntimeError(f"the allocator refused blocks it had: stream {sequence.stream}")
         self.deltas.grew(slot, held, sequence.blocks[held:])
         self.batch.capacity[slot] = len(sequence.blocks) * self.site.block_size
-        self._grown.add(sequence.stream)
+        self.keep(sequence)
         return True
 
     def _collect(
@@ -119,7 +125,7 @@ class Room:
             for each in running
             if each is not leader
             and each is not for_
-            and each.stream not in self._grown
+            and each.stream not in self._kept
             and each.stream not in self.joined
             and (for_ is leader or each.preemptions < PROTECTED_AFTER)
         }

@@ -33,15 +33,13 @@ class StepCost:
         p, w = self._covariance, self._weights
         x = (1.0, new_tokens / NEW_SCALE, attended_tokens / ATTENDED_SCALE)
         px = [row[0] * x[0] + row[1] * x[1] + row[2] * x[2] for row in p]
-        scale = 1.0 / (FORGETTING + x[0] * px[0] + x[1] * px[1] + x[2] * px[2])
+        # What steady decoding says nothing about must not be forgotten without end.
+        forgetting = FORGETTING if max(p[i][i] for i in THREE) < CEILING else 1.0
+        scale = 1.0 / (forgetting + x[0] * px[0] + x[1] * px[1] + x[2] * px[2])
         error = seconds - (w[0] * x[0] + w[1] * x[1] + w[2] * x[2])
         self._weights = [w[i] + scale * error * px[i] for i in THREE]
         self._covariance = [
-            [
-                max(-CEILING, min(CEILING, (p[i][j] - scale * px[i] * px[j]) / FORGETTING))
-                for j in THREE
-            ]
-            for i in THREE
+            [(p[i][j] - scale * px[i] * px[j]) / forgetting for j in THREE] for i in THREE
         ]
         self._seen += 1
 

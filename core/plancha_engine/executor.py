@@ -93,12 +93,17 @@ def make_runner(
     site: Site,
 ) -> Runner:
     """A runner of these parameters, given in the model's order. Raises `LoadError`."""
+    if site.vocabulary > config.vocabulary:
+        raise LoadError(
+            f"the tokenizer has {site.vocabulary} ids, the model's embedding only "
+            f"{config.vocabulary}: they do not belong together"
+        )
     dtype = resolve_dtype(options.dtype, torch.device("cpu"))
     swap = options.swap_memory
     geometry = Geometry(
         blocks=blocks_in(options.kv_memory, config, site.block_size, dtype),
         context_length=min(config.context_length, options.context_length or config.context_length),
-        vocabulary=min(config.vocabulary, site.vocabulary),
+        vocabulary=site.vocabulary,
         stop_ids=tuple(token for token in config.stop_ids if token < site.vocabulary),
         host_blocks=blocks_in(swap, config, site.block_size, dtype) if swap else 0,
     )

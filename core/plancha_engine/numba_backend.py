@@ -78,7 +78,9 @@ class NumbaBackend:
 
     def begin(self, batch: Batch) -> Workspace[Float32s]:
         """Views of the same arrays every time; attention's work is shared out among the threads."""
-        config = self.config
+        config, most = self.config, self._workspace.hidden.shape[0]
+        if batch.tokens.size > most:  # a kernel would write past the end
+            raise ValueError(f"a step of {batch.tokens.size} tokens; there is room for {most}")
         self._items, self._bounds = schedule(
             batch.first,
             batch.positions,

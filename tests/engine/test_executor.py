@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from plancha.contracts import Geometry, LoadError, Site
-from plancha.messages import Logprobs
+from plancha.messages import Logprobs, PromptLogprobs
 from plancha.options import OptionsError
 from plancha.plugins import find
 from plancha.sampling import Sampling
@@ -291,6 +291,22 @@ def test_nothing_can_be_computed_before_loading_or_after_closing(model: Path) ->
         executor.reset()
 
 
+def test_a_step_beyond_the_token_limit_is_refused_before_it_is_computed(model: Path) -> None:
+    executor, _ = load(model)
+    writer = PlanWriter(BLOCKS, 16)
+    for slot, prompt in prompts_of(200, 57).items():
+        writer.join(slot, prompt)
+    writer.compute_all()
+    with pytest.raises(ValueError, match="a step of 257 tokens; there is room for 256"):
+        executor.step(writer.plan())
+
+
+def test_a_tokenizer_larger_than_the_embedding_is_refused(model: Path) -> None:
+    executor = torch_executor(options(), site_of(model, vocabulary=97))
+    with pytest.raises(LoadError, match="97 ids"):
+        executor.load(lambda stage: None)
+
+
 @pytest.mark.parametrize("chunk", [5, 100])
 def test_log_probabilities_are_those_of_transformers(
     model: Path, make_model: Callable[..., Any], chunk: int
@@ -301,7 +317,8 @@ def test_log_probabilities_are_those_of_transformers(
     writer = PlanWriter(BLOCKS, 16)
     writer.join(0, prompts[0], logprobs=3, prompt_logprobs=True)
     writer.join(1, prompts[1])  # a neighbour that asks for nothing
-    prompt, output = [], []
+    prompt: list[PromptLogprobs] = []
+    output: list[Logprobs] = []
     while len(output) < 4:
         writer.compute_all(chunk)
         done = executor.step(writer.plan())

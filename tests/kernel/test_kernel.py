@@ -10,7 +10,7 @@ import pytest
 from anyio import create_task_group
 
 from plancha.call import Call
-from plancha.contracts import Executor, Geometry
+from plancha.contracts import Executor, Geometry, Site
 from plancha.failure import Failure, RequestFailed
 from plancha.gateway import Gateway
 from plancha.generation import Delta, Generation
@@ -20,6 +20,8 @@ from plancha.sampling import Sampling
 from plancha.testing.embedded import embedded
 from plancha.testing.executors import ChainExecutor, ScriptExecutor, chain
 from plancha.testing.gate import GatedExecutor
+from plancha_allocators.paged import paged
+from plancha_schedulers.fcfs import fcfs
 from plancha_text.byte_text import byte_text
 
 EOS = 257
@@ -370,3 +372,79 @@ async def test_cancelling_ends_every_stream_with_that_word_once() -> None:
         kernel.gateway.cancel(generation.record.id, "default")
         gated.open()
         await quiet(kernel)
+
+
+async def test_what_was_used_does_not_depend_on_when_the_client_reads() -> None:
+    async with embedded(script(*b"abcdefgh"), byte_text()) as kernel:
+        asked = call(stop=("b",), max_tokens=8)
+        async with await kernel.gateway.generate(asked) as late:
+            await quiet(kernel)  # the worker has long ended when this client looks
+            texts = [delta.text async for deltas in late for delta in deltas]
+        assert "".join(texts) == "a"
+        _, _, prompt = await collect(kernel.gateway, asked)
+        await quiet(kernel)
+        assert late.record.output_tokens == prompt.record.output_tokens == 2
+
+
+async def test_when_the_engine_ends_its_clients_are_told_and_newcomers_refused() -> None:
+    class Dying(Failing):
+        def reset(self) -> None:
+            raise RuntimeError("nothing left to reset")
+
+    site = Site(
+        max_sequences=8,
+        max_batched_tokens=64,
+        max_waiting=8,
+        block_size=16,
+        model="tiny",
+        vocabulary=260,
+    )
+    kernel = Kernel(
+        site=site,
+        executor=Dying(script(65), 2),
+        make_scheduler=lambda site: fcfs({}, site),
+        make_allocator=lambda site: paged({}, site),
+        gateway=Gateway("tiny"),
+    )
+    await kernel.load(lambda stage: None)
+    gateway = kernel.gateway
+
+    async def serve() -> None:
+        with pytest.raises(ExceptionGroup):
+            await kernel.run(byte_text())
+
+    async with create_task_group() as tasks:
+        tasks.start_soon(serve)
+        await anyio.wait_all_tasks_blocked()
+        with pytest.raises(RequestFailed) as told:
+            await collect(gateway, call(max_tokens=50))
+    assert told.value.failure.code == "engine_error"
+    with pytest.raises(RequestFailed) as refused:
+        await gateway.generate(call())
+    assert (refused.value.failure.kind, gateway.state) == ("unavailable", "failed")
+
+
+async def test_the_latest_ended_requests_are_remembered_and_the_running_never_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("plancha.gateway.REMEMBERED_REQUESTS", 3)
+    gated = GatedExecutor(script(65))
+    async with embedded(gated, byte_text()) as kernel:
+        gateway = kernel.gateway
+        running = [await gateway.generate(call(max_tokens=3)) for _ in range(5)]
+        for generation in running:
+            assert gateway.record(generation.record.id, "default").state != "done"
+        gated.open()
+        await quiet(kernel)
+        for _ in range(4):
+            _, _, last = await collect(gateway, call(max_tokens=1))
+        with pytest.raises(RequestFailed):
+            gateway.record(running[0].record.id, "default")
+        assert gateway.record(last.record.id, "default") is last.record
+
+
+async def test_a_long_list_of_ids_is_refused_before_each_is_looked_at() -> None:
+    async with embedded(script(65), byte_text()) as kernel:
+        with pytest.raises(RequestFailed) as refused:
+            await kernel.gateway.generate(Call(model=None, prompts=((-1,) * 1000,)))
+        assert refused.value.failure.code == "context_length_exceeded"

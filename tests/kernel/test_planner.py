@@ -44,6 +44,14 @@ def test_no_step_exceeds_the_token_budget(rig: Any) -> None:
     assert max(int(plan.counts.sum()) for plan in simulation.plans) == 64
 
 
+def test_newcomers_of_one_token_do_not_swell_a_step_beyond_its_budget(rig: Any) -> None:
+    simulation = attrs.evolve(rig, max_batched_tokens=24).chain()
+    streams = [simulation.submit(x(100), 3), *(simulation.submit([65 + i], 3) for i in range(7))]
+    while not all(stream in simulation.finished for stream in streams):
+        simulation.step()
+    assert max(int(plan.counts.sum()) for plan in simulation.plans) == 24
+
+
 def test_four_cold_prompts_are_soon_all_decoding(rig: Any) -> None:
     simulation = attrs.evolve(rig, max_sequences=4).chain()
     streams = [simulation.submit(x(130), 100) for _ in range(4)]
@@ -267,6 +275,33 @@ def test_a_scheduler_that_cannot_take_a_sequence_fails_that_one_alone(rig: Any) 
     simulation.run()
     assert simulation.finished[bad].reason == "error"
     assert simulation.outputs[good] == chain(x(14), 5)
+
+
+def test_a_scheduler_that_forgets_to_forget_harms_nobody(rig: Any) -> None:
+    class Forgetful(type(rig.scheduler(None))):  # type: ignore[misc]
+        def joined(self, sequence: Any, cached: int) -> None: ...
+
+        def remove(self, sequence: Any) -> None:
+            raise KeyError("never heard of it")
+
+    simulation = attrs.evolve(rig, scheduler=lambda site: Forgetful()).chain()
+    streams = [simulation.submit([65 + i] * 5, 10) for i in range(3)]
+    simulation.step()
+    simulation.cancel(streams[0])
+    simulation.run()
+    for i in (1, 2):
+        assert simulation.outputs[streams[i]] == chain([65 + i] * 5, 10)
+
+
+def test_blocks_of_a_sequence_that_failed_are_found_by_nobody(rig: Any) -> None:
+    simulation = rig.script(65, 66, EOS)
+    simulation._executor.failing = frozenset({(0, 0)})
+    simulation.submit(x(40), 10)
+    simulation.run()
+    again = simulation.submit(x(40), 10)
+    simulation.run()
+    assert simulation.cached[again] == 0
+    assert simulation.outputs[again] == [65, 66, EOS]
 
 
 def test_the_token_budget_must_hold_every_slot_and_a_block(rig: Any) -> None:

@@ -165,3 +165,14 @@ def test_a_failed_step_empties_the_cache(rig: Any) -> None:
     simulation.run()
     assert simulation.cached[again] == 0
     assert simulation.outputs[again] == simulation.outputs[first]
+
+
+def test_a_prompt_is_billed_once_whichever_of_its_outputs_remains(rig: Any) -> None:
+    simulation = rig.chain()
+    first = simulation.submit(x(130), 5, n=3)
+    simulation.cancel(first)  # before anything was computed
+    simulation.run()
+    billed = [simulation.finished[first + i].prompt_tokens for i in range(3)]
+    assert billed == [0, 130, 0]
+    for output in (first + 1, first + 2):
+        assert simulation.outputs[output] == chain(x(130), 5)

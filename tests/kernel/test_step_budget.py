@@ -61,6 +61,26 @@ def test_the_fit_finds_the_three_coefficients() -> None:
     assert seconds(8 + tokens, looked_at) == pytest.approx(0.3, rel=0.05)
 
 
+@pytest.mark.parametrize("streams", [1, 8, 32])
+def test_long_steady_decoding_does_not_unlearn_what_prefill_costs(streams: int) -> None:
+    cost, randomness = StepCost(), random.Random(streams)
+
+    def see(new: int, attended: float) -> None:
+        cost.observe(new, attended, seconds(new, attended) * randomness.uniform(0.95, 1.05))
+
+    for _ in range(200):
+        see(randomness.randrange(1, 512), randomness.randrange(1, 200_000))
+    for step in range(10_000):
+        see(streams, streams * (500 + step % 1000))
+    tokens = cost.prefill_tokens(0.25, decodes=streams, attended_tokens=1000 * streams, start=0)
+    assert tokens is not None
+    took = seconds(streams + tokens, 1000 * streams + tokens * tokens / 2)
+    assert took == pytest.approx(0.25, rel=0.35)
+    for _ in range(400):
+        see(randomness.randrange(1, 512), randomness.randrange(1, 200_000))
+    assert cost.per_new_token_s == pytest.approx(B_S, rel=0.1)
+
+
 def test_the_fit_follows_a_machine_that_slows_down() -> None:
     cost, randomness = StepCost(), random.Random(4)
     for slowness in (1.0, 3.0):

@@ -41,6 +41,7 @@ class Simulation:
         self.plans: list[Plan] = []
         self._executor = executor
         self._step_s = step_s
+        self._most_tokens = site.max_batched_tokens
         self._admission = Admission(
             site=site, allocator=self.allocator, waiting=self.planner.waiting_sequences
         )
@@ -89,6 +90,8 @@ class Simulation:
         """Plan a step and leave it in flight."""
         plan = self.planner.plan(self.clock())
         if plan is not None:
+            computed, most = int(plan.counts.sum()), self._most_tokens
+            assert computed <= most, f"plan {plan.number} computes {computed} tokens of {most}"
             self.plans.append(plan)
         return plan
 
