@@ -205,7 +205,7 @@ def draw(outcomes: dict[str, Outcome], path: Path) -> None:
     left.set(title="Reserved KV memory, %", xlim=(0, 100))
     left.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2, frameon=False)
     right.barh(names, [outcome.running for outcome in outcomes.values()], color="#2a6f97")
-    right.set(title="Conversations at once in the same memory")
+    right.set(title="Conversations at once")
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path)

@@ -56,6 +56,7 @@ class Paged:
                 break
             self._blocks.share(block)
             sequence.blocks.append(block)
+        sequence.committed_blocks = len(sequence.blocks)
         return len(sequence.blocks) * self._block_size
 
     def grow(self, sequence: Sequence, tokens: int) -> bool:
@@ -72,12 +73,10 @@ class Paged:
         if not self._prefix_cache:
             return
         full = computed // self._block_size
-        for block, content in zip(
-            sequence.blocks,
-            extend(sequence, sequence.token_ids, full, self._block_size),
-            strict=False,
-        ):
-            self._blocks.name(block, content)
+        hashes = extend(sequence, sequence.token_ids, full, self._block_size)
+        for index in range(sequence.committed_blocks, full):
+            self._blocks.name(sequence.blocks[index], hashes[index])
+        sequence.committed_blocks = full
 
     def fork(self, parent: Sequence, child: Sequence) -> bool:
         """Share the blocks before the one that holds the prompt's last token, copy that one."""
@@ -113,6 +112,7 @@ class Paged:
         for block in reversed(sequence.blocks):
             self._blocks.drop(block)
         sequence.blocks.clear()
+        sequence.committed_blocks = 0
 
     def forget(self) -> None:
         """The pool was made anew: nothing cached is there any more."""

@@ -1,7 +1,5 @@
 """What changed in the batch since the last plan, gathered while a plan is made."""
 
-from itertools import chain
-
 import numpy as np
 
 from plancha.messages import Bools, Int32s, Join, Moves, Plan
@@ -18,7 +16,9 @@ class Deltas:
         """Forget everything gathered."""
         self._left: list[int] = []
         self._joins: list[Join] = []
-        self._grown: list[tuple[int, int, list[int]]] = []
+        self._grown_slots: list[int] = []
+        self._grown_index: list[int] = []
+        self._grown_blocks: list[int] = []
 
     def left(self, slot: int) -> None:
         """`slot` is empty now."""
@@ -43,7 +43,9 @@ class Deltas:
 
     def grew(self, slot: int, index: int, blocks: list[int]) -> None:
         """The table of `slot` goes on with `blocks` from entry `index`."""
-        self._grown.append((slot, index, blocks.copy()))
+        self._grown_slots += [slot] * len(blocks)
+        self._grown_index += range(index, index + len(blocks))
+        self._grown_blocks += blocks
 
     def plan(
         self,
@@ -55,15 +57,14 @@ class Deltas:
         samples: Bools,
     ) -> Plan:
         """The plan of these rows on top of what was gathered, which is forgotten."""
-        grown_slots, grown_index, grown_blocks = self._columns()
         plan = Plan(
             number=number,
             moves=moves,
             left=np.array(self._left, np.int32),
             joins=tuple(self._joins),
-            grown_slots=grown_slots,
-            grown_index=grown_index,
-            grown_blocks=grown_blocks,
+            grown_slots=np.array(self._grown_slots, np.int32),
+            grown_index=np.array(self._grown_index, np.int32),
+            grown_blocks=np.array(self._grown_blocks, np.int32),
             slots=slots,
             starts=starts,
             counts=counts,
@@ -71,13 +72,3 @@ class Deltas:
         )
         self.clear()
         return plan
-
-    def _columns(self) -> tuple[Int32s, Int32s, Int32s]:
-        """Slot, index and block of every table entry that was grown."""
-        lengths = [len(blocks) for _, _, blocks in self._grown]
-        blocks = np.fromiter(chain.from_iterable(blocks for *_, blocks in self._grown), np.int32)
-        heads = np.array([(slot, index) for slot, index, _ in self._grown], np.int32).reshape(-1, 2)
-        slots, index = np.repeat(heads, lengths, axis=0).T
-        ends = np.cumsum(lengths, dtype=np.int32)
-        within = np.arange(blocks.size, dtype=np.int32) - np.repeat(ends - lengths, lengths)
-        return slots, (index + within).astype(np.int32), blocks

@@ -32,6 +32,7 @@ class Sequence:
     computed: int = 0  # tokens whose K and V its blocks, or its host blocks, hold
     blocks: list[int] = attrs.field(factory=list)
     host_blocks: list[int] = attrs.field(factory=list)
+    committed_blocks: int = 0  # leading ones of `blocks` that others can find
     block_hashes: list[bytes] = attrs.field(factory=list)  # of its leading full blocks
     joined_once: bool = False
     preemptions: int = 0

@@ -11,7 +11,7 @@ from plancha_allocators.paged import Paged
 
 
 def holder() -> Any:
-    return SimpleNamespace(stream=7, blocks=[])
+    return SimpleNamespace(stream=7, blocks=[], committed_blocks=0)
 
 
 def test_need_counts_the_blocks_still_missing() -> None:

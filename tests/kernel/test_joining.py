@@ -75,3 +75,15 @@ def test_waste_is_the_share_of_reserved_slots_without_a_known_token(rig: Any) ->
     simulation.step()
     # 20 and 40 prompt tokens and one output each, in 2 and 3 blocks of 16
     assert simulation.planner.load().waste == (32 - 21 + 48 - 41) / 80
+
+
+def test_one_held_back_by_a_limit_does_not_hold_back_a_better_tier_behind_it(rig: Any) -> None:
+    tenants = {"slow": Tenant(tier=1, max_running=1), "gold": Tenant(tier=0)}
+    sized = attrs.evolve(rig, blocks=200, context_length=3200)
+    simulation = sized.chain(tenants=tenants)
+    simulation.submit(x(3000), 5, tenant="slow")
+    simulation.submit(x(10), 5, tenant="slow")
+    simulation.step()
+    gold = simulation.submit([65] * 10, 5, tenant="gold")
+    simulation.step()
+    assert len(simulation.outputs[gold]) == 1
