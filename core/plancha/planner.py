@@ -5,26 +5,22 @@ count. One step is in flight at a time: `plan`, then `apply` or `fail` with its 
 `cancel` and `truncate` may come at any moment between.
 """
 
-from collections import Counter
-
 import numpy as np
-import numpy.typing as npt
 import structlog
 
-from plancha.batch import JOINED_MASK, TIER_SHIFT, Batch
+from plancha.batch import Batch
 from plancha.contracts import Allocator, Scheduler, Site
 from plancha.deltas import Deltas
 from plancha.failure import Failure, engine_error
 from plancha.joining import Joining
-from plancha.messages import Finished, FinishReason, Int32s, Load, Plan, StepDone
+from plancha.messages import Finished, FinishReason, Load, Plan, StepDone
 from plancha.report import Report
 from plancha.room import Room
+from plancha.rows import Rows
 from plancha.sequence import Sequence
 from plancha.step_cost import StepCost
 
 log = structlog.get_logger()
-
-Slots = npt.NDArray[np.intp]
 
 
 class Planner:
@@ -55,7 +51,7 @@ class Planner:
             deltas=self._deltas,
             cost=self.cost,
         )
-        self._joining = Joining(
+        joining = Joining(
             site=site,
             batch=self.batch,
             scheduler=scheduler,
@@ -65,6 +61,7 @@ class Planner:
             room=self.room,
             alive=self.sequences,
         )
+        self._rows = Rows(site=site, batch=self.batch, joining=joining, cost=self.cost)
         self._held: dict[int, list[Sequence]] = {}  # further outputs, by the first one's stream
         self._steps = 0
         self._in_flight: Plan | None = None
@@ -127,7 +124,7 @@ class Planner:
             raise RuntimeError("the step in flight must be applied before the next is planned")
         self.room.begin()
         self.room.grow_running(now)
-        slots, counts = self._rows(now)
+        slots, counts = self._rows.next(now)
         if slots.size == 0:
             return None
         starts = self.batch.computed[slots]
@@ -169,86 +166,6 @@ class Planner:
         self._allocator.forget()
         self._deltas.clear()
         self._let_go(now)
-
-    def _rows(self, now: float) -> tuple[Int32s, Int32s]:
-        """Slots and their token counts: decodes, then prefill chunks, best tiers first."""
-        batch = self.batch
-        running = np.flatnonzero(batch.active)
-        pending = batch.length[running] - batch.computed[running]
-        budget = self._prefill_budget(running[pending == 1], running[pending > 1])
-        if self._let_join(budget, now):
-            running = np.flatnonzero(batch.active)
-            pending = batch.length[running] - batch.computed[running]
-        decoding = running[pending == 1].astype(np.int32)
-        if decoding.size == running.size:
-            return decoding, np.ones(decoding.size, np.int32)
-        # A newcomer with one token to compute is a decode by now, on top of those budgeted for.
-        left = min(budget, self._site.max_batched_tokens - decoding.size)
-        prefilling, chunks = self._chunks(running[pending > 1], left)
-        return (
-            np.concatenate([decoding, prefilling]),
-            np.concatenate([np.ones(decoding.size, np.int32), chunks]),
-        )
-
-    def _chunks(self, prefilling: Slots, budget: int) -> tuple[Int32s, Int32s]:
-        """Whose prompt goes on, and by how much: the best first, until the budget is spent.
-
-        A block of it belongs to whoever joined first: a worse tier that is in the batch moves.
-        """
-        batch = self.batch
-        best_first = prefilling[np.argsort(batch.order[prefilling])]
-        pending = (batch.length - batch.computed)[best_first]
-        oldest = int(np.argmin(batch.order[best_first] & JOINED_MASK)) if pending.size else 0
-        owed = min(self._site.block_size, budget, int(pending[oldest])) if pending.size else 0
-        pending[oldest : oldest + 1] -= owed
-        counts = np.clip(budget - owed - np.cumsum(pending) + pending, 0, pending)
-        counts[oldest : oldest + 1] += owed
-        return best_first[counts > 0].astype(np.int32), counts[counts > 0].astype(np.int32)
-
-    def _let_join(self, budget: int, now: float) -> bool:
-        """Whoever is next joins as long as the budget reaches beyond those who go before it."""
-        if self._joining.peek(now) is None:
-            return False
-        ahead = self._prefill_by_tier()
-        joined = False
-        while (candidate := self._joining.peek(now)) is not None:
-            if sum(tokens for tier, tokens in ahead.items() if tier <= candidate.tier) >= budget:
-                break
-            newcomer = self._joining.next(now)
-            if newcomer is None:
-                break
-            ahead[newcomer.tier] += newcomer.length - newcomer.computed
-            joined = True
-        return joined
-
-    def _prefill_budget(self, decoding: Slots, prefilling: Slots) -> int:
-        """Prompt tokens that the next step may compute, at least a block."""
-        batch, decodes = self.batch, decoding.size
-        budget = self._site.max_batched_tokens - decodes
-        target_s = self._site.inter_token_target_s
-        if not decodes or not target_s:
-            return budget
-        start = 0
-        if prefilling.size:
-            start = int(batch.computed[prefilling[np.argmin(batch.order[prefilling])]])
-        tokens = self.cost.prefill_tokens(
-            target_s,
-            decodes=decodes,
-            attended_tokens=int(batch.length[decoding].sum()),
-            start=start,
-        )
-        if tokens is None:
-            return budget
-        return min(budget, max(tokens, self._site.block_size))
-
-    def _prefill_by_tier(self) -> Counter[int]:
-        """Prompt tokens in the batch that are still to be computed."""
-        batch = self.batch
-        pending = batch.length - batch.computed
-        ahead: Counter[int] = Counter()
-        for slot in np.flatnonzero(batch.active & (pending > 1)).tolist():
-            ahead[int(batch.order[slot]) >> TIER_SHIFT] += int(pending[slot])
-        return ahead
 
     def _line_up(self, sequence: Sequence, now: float) -> None:
         try:

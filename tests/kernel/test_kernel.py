@@ -13,10 +13,11 @@ from plancha.call import Call
 from plancha.contracts import Executor, Geometry, Site
 from plancha.failure import Failure, RequestFailed
 from plancha.gateway import Gateway
-from plancha.generation import Delta, Generation
+from plancha.generation import Delta
 from plancha.kernel import Kernel
-from plancha.messages import FinishReason, Plan, StepDone
+from plancha.messages import Plan, StepDone
 from plancha.sampling import Sampling
+from plancha.testing.client import collect, quiet
 from plancha.testing.embedded import embedded
 from plancha.testing.executors import ChainExecutor, ScriptExecutor, chain
 from plancha.testing.gate import GatedExecutor
@@ -34,27 +35,6 @@ def script(*ids: int, failing: frozenset[tuple[int, int]] = frozenset()) -> Scri
 
 def call(prompt: str = "xxx", **fields: Any) -> Call:
     return Call(model=None, prompts=(prompt,), **fields)
-
-
-async def collect(gateway: Gateway, asked: Call) -> tuple[str, list[FinishReason], Generation]:
-    """The whole text, the finish reasons, and the generation."""
-    text = ""
-    reasons: list[FinishReason] = []
-    async with await gateway.generate(asked) as generation:
-        async for deltas in generation:
-            text += "".join(delta.text for delta in deltas)
-            reasons += [delta.finish_reason for delta in deltas if delta.finish_reason]
-    return text, reasons, generation
-
-
-async def quiet(kernel: Kernel) -> None:
-    """Wait until nobody runs or waits and all is told; the test's timeout is the guard."""
-    assert kernel.planner is not None
-    while kernel.planner.sequences or kernel.planner.in_flight or kernel.gateway.running:
-        await anyio.lowlevel.checkpoint()
-    load = kernel.planner.load()
-    assert load.free_blocks + load.cached_blocks == load.total_blocks
-    assert (load.running, load.waiting) == (0, 0)
 
 
 def letters(ids: list[int]) -> str:
@@ -263,70 +243,6 @@ async def test_a_detokeniser_that_raises_fails_its_own_request_alone() -> None:
         await quiet(kernel)
 
 
-async def test_what_admission_refuses_raises_before_any_token_and_leaves_no_record() -> None:
-    async with embedded(script(65), byte_text()) as kernel:
-        with pytest.raises(RequestFailed) as refused:
-            async with await kernel.gateway.generate(call("x" * 250, max_tokens=7)) as generation:
-                await anext(generation)
-        assert refused.value.failure.code == "context_length_exceeded"
-        with pytest.raises(RequestFailed):
-            kernel.gateway.record(generation.record.id, "default")
-        assert kernel.gateway.running == 0
-
-
-async def test_an_absurdly_long_prompt_is_refused_before_it_is_tokenised() -> None:
-    async with embedded(script(65), byte_text()) as kernel:
-        with pytest.raises(RequestFailed) as refused:
-            await kernel.gateway.generate(call("x" * 8_000_000))
-        assert refused.value.failure.code == "context_length_exceeded"
-
-
-@pytest.mark.parametrize(
-    ("asked", "param"),
-    [
-        (Call(model=None, prompts=((-1,),)), "prompt"),
-        (Call(model=None, prompts=((264,),)), "prompt"),
-        (Call(model=None, prompts=((261,),)), "prompt"),
-        (Call(model=None, prompts=((10**20,),)), "prompt"),
-        (Call(model=None, prompts=((),)), "prompt"),
-        (Call(model=None, prompts=("",)), "prompt"),
-        (call(sampling=Sampling(logit_bias=((264, 5.0),))), "logit_bias"),
-        (call(sampling=Sampling(stop_token_ids=(999_999,))), "stop_token_ids"),
-        (call(sampling=Sampling(stop_token_ids=(-1,))), "stop_token_ids"),
-        (Call(model="TINY", prompts=("x",)), "model"),
-        (Call(model="m" * 10_000, prompts=("x",)), "model"),
-    ],
-)
-async def test_bad_calls_are_refused_by_parameter(asked: Call, param: str) -> None:
-    async with embedded(script(65), byte_text()) as kernel:
-        with pytest.raises(RequestFailed) as refused:
-            await kernel.gateway.generate(asked)
-        assert refused.value.failure.param == param
-        assert len(refused.value.failure.message) < 300
-        assert (await collect(kernel.gateway, call(max_tokens=2)))[0] == "AA"
-
-
-async def test_a_request_is_queued_then_generating_then_done_for_its_tenant_alone() -> None:
-    gated = GatedExecutor(script(65))
-    async with embedded(gated, byte_text()) as kernel:
-        gateway = kernel.gateway
-        async with await gateway.generate(call(max_tokens=3)) as generation:
-            request = generation.record.id
-            assert gateway.record(request, "default").state == "queued"
-            with pytest.raises(RequestFailed) as unknown:
-                gateway.record(request, "somebody-else")
-            assert unknown.value.failure.kind == "not_found"
-            await gated.started()
-            await anyio.wait_all_tasks_blocked()
-            assert gateway.record(request, "default").state == "generating"
-            gated.open()
-            async for _ in generation:
-                pass
-        record = gateway.record(request, "default")
-        assert (record.state, record.outcome) == ("done", "completed")
-        assert (record.input_tokens, record.output_tokens) == (3, 3)
-
-
 async def test_the_server_can_end_every_request_with_a_reason() -> None:
     gated = GatedExecutor(script(65))
     async with embedded(gated, byte_text()) as kernel:
@@ -347,12 +263,6 @@ async def test_the_server_can_end_every_request_with_a_reason() -> None:
         with pytest.raises(RequestFailed) as refused:
             await kernel.gateway.generate(call())
         assert refused.value.failure.kind == "unavailable"
-
-
-async def test_before_the_model_is_loaded_requests_are_refused_as_unavailable() -> None:
-    with pytest.raises(RequestFailed) as refused:
-        await Gateway("tiny").generate(call())
-    assert (refused.value.failure.kind, refused.value.failure.code) == ("unavailable", "loading")
 
 
 async def test_cancelling_ends_every_stream_with_that_word_once() -> None:
@@ -422,29 +332,3 @@ async def test_when_the_engine_ends_its_clients_are_told_and_newcomers_refused()
     with pytest.raises(RequestFailed) as refused:
         await gateway.generate(call())
     assert (refused.value.failure.kind, gateway.state) == ("unavailable", "failed")
-
-
-async def test_the_latest_ended_requests_are_remembered_and_the_running_never_forgotten(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("plancha.gateway.REMEMBERED_REQUESTS", 3)
-    gated = GatedExecutor(script(65))
-    async with embedded(gated, byte_text()) as kernel:
-        gateway = kernel.gateway
-        running = [await gateway.generate(call(max_tokens=3)) for _ in range(5)]
-        for generation in running:
-            assert gateway.record(generation.record.id, "default").state != "done"
-        gated.open()
-        await quiet(kernel)
-        for _ in range(4):
-            _, _, last = await collect(gateway, call(max_tokens=1))
-        with pytest.raises(RequestFailed):
-            gateway.record(running[0].record.id, "default")
-        assert gateway.record(last.record.id, "default") is last.record
-
-
-async def test_a_long_list_of_ids_is_refused_before_each_is_looked_at() -> None:
-    async with embedded(script(65), byte_text()) as kernel:
-        with pytest.raises(RequestFailed) as refused:
-            await kernel.gateway.generate(Call(model=None, prompts=((-1,) * 1000,)))
-        assert refused.value.failure.code == "context_length_exceeded"

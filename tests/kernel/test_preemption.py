@@ -5,8 +5,10 @@ from collections.abc import Sequence as Seq
 from typing import Any
 
 import attrs
+import pytest
 
 from plancha.contracts import Site
+from plancha.room import PROTECTED_AFTER
 from plancha.sequence import Sequence
 from plancha.testing.executors import chain
 from plancha_allocators.paged import Paged, paged
@@ -88,6 +90,26 @@ def test_a_preempted_sequence_returns_before_newcomers(rig: Any) -> None:
     assert order[1:] == newcomers
     assert simulation.outputs[second] == chain(x(48), 20)
     assert simulation.outputs[first] == chain(x(32), 40)
+
+
+@pytest.mark.parametrize(
+    ("before", "goes"), [(PROTECTED_AFTER - 1, "newest"), (PROTECTED_AFTER, "needy")]
+)
+def test_who_was_preempted_three_times_gives_way_to_the_leader_alone(
+    rig: Any, before: int, goes: str
+) -> None:
+    simulation = attrs.evolve(rig, blocks=6, max_batched_tokens=128).chain()
+    leader, needy, newest = (
+        simulation.planner.sequences[simulation.submit(x(tokens), 60)] for tokens in (20, 32, 30)
+    )
+    newest.preemptions = before
+    simulation.step()  # two blocks each: none is free, and the second needs its third
+    simulation.step()
+    left = {"needy": needy, "newest": newest}[goes]
+    assert [each for each in (leader, needy, newest) if each.slot is None] == [left]
+    simulation.run()
+    for sequence, tokens in ((leader, 20), (needy, 32), (newest, 30)):
+        assert simulation.outputs[sequence.stream] == chain(x(tokens), 60)
 
 
 @attrs.define
