@@ -99,17 +99,17 @@ def test_who_was_preempted_three_times_gives_way_to_the_leader_alone(
     rig: Any, before: int, goes: str
 ) -> None:
     simulation = attrs.evolve(rig, blocks=6, max_batched_tokens=128).chain()
-    leader, needy, newest = (
-        simulation.planner.sequences[simulation.submit(x(tokens), 60)] for tokens in (20, 32, 30)
-    )
+    prompts = [[65] * 20, [66] * 32, [67] * 30]  # two blocks each: none is left
+    streams = [simulation.submit(prompt, 40) for prompt in prompts]
+    leader, needy, newest = (simulation.planner.sequences[stream] for stream in streams)
     newest.preemptions = before
-    simulation.step()  # two blocks each: none is free, and the second needs its third
     simulation.step()
+    simulation.step()  # the second needs its third block
     left = {"needy": needy, "newest": newest}[goes]
     assert [each for each in (leader, needy, newest) if each.slot is None] == [left]
     simulation.run()
-    for sequence, tokens in ((leader, 20), (needy, 32), (newest, 30)):
-        assert simulation.outputs[sequence.stream] == chain(x(tokens), 60)
+    for stream, prompt in zip(streams, prompts, strict=True):
+        assert simulation.outputs[stream] == chain(prompt, 40)
 
 
 @attrs.define
