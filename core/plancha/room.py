@@ -33,9 +33,7 @@ class Room:
     preemptions: Counter[Eviction] = attrs.field(factory=Counter, init=False)
     swapped_out: list[Sequence] = attrs.field(factory=list, init=False)  # in the plan being made
     joined: set[int] = attrs.field(factory=set, init=False)  # streams, in it
-    _kept: set[int] = attrs.field(
-        factory=set, init=False
-    )  # streams that grew or lend a block in it
+    _kept: set[int] = attrs.field(factory=set, init=False)  # streams, grown or copied from in it
 
     def begin(self) -> None:
         """A new plan."""
