@@ -181,16 +181,16 @@ class Planner:
             log.exception("scheduler_remove_failed", stream=sequence.stream)
 
     def _let_go(self, now: float) -> None:
-        """Further outputs of prompts that are computed, or whose first output is gone, line up."""
+        """Further outputs of prompts that are computed line up.
+
+        If a prompt's first output ended before that, the next one computes it and answers for it.
+        """
         for stream in list(self._held):
             first = self.sequences.get(stream)
-            computed = first is None or (
-                first.slot is not None and self.batch.computed[first.slot] >= first.prompt_tokens
-            )
-            if not computed:
+            if first is not None and not self._prompt_computed(first):
                 continue
             outputs = self._held.pop(stream)
-            if first is None and outputs:  # the next one computes the prompt, and answers for it
+            if first is None and outputs and not _had_its_prompt(outputs[0].parent):
                 heir, *outputs = outputs
                 heir.parent = None
                 self._line_up(heir, now)
@@ -201,6 +201,11 @@ class Planner:
                 continue
             for sequence in outputs:
                 self._line_up(sequence, now)
+
+    def _prompt_computed(self, sequence: Sequence) -> bool:
+        if sequence.slot is None:
+            return False
+        return bool(self.batch.computed[sequence.slot] >= sequence.prompt_tokens)
 
     def _observe(self, plan: Plan, done: StepDone) -> None:
         seconds = done.seconds - done.timings.get("copies", 0.0)
@@ -310,3 +315,7 @@ class Planner:
         if plan is None:
             raise RuntimeError("no step is in flight")
         return plan
+
+
+def _had_its_prompt(ended: Sequence | None) -> bool:
+    return ended is not None and ended.prefilled >= ended.prompt_tokens

@@ -167,6 +167,15 @@ def test_a_failed_step_empties_the_cache(rig: Any) -> None:
     assert simulation.outputs[again] == simulation.outputs[first]
 
 
+def test_a_prompt_whose_first_output_ends_with_it_is_billed_once(rig: Any) -> None:
+    simulation = rig.chain()
+    first = simulation.submit(x(40), 1, n=3)
+    simulation.run()
+    billed = [simulation.finished[first + i].prompt_tokens for i in range(3)]
+    assert billed == [40, 0, 0]
+    assert len({tuple(simulation.outputs[first + i]) for i in range(3)}) == 1
+
+
 def test_a_prompt_is_billed_once_whichever_of_its_outputs_remains(rig: Any) -> None:
     simulation = rig.chain()
     first = simulation.submit(x(130), 5, n=3)
