@@ -28,7 +28,6 @@ class Contiguous:
 
     def __init__(self, blocks: int, block_size: int, context_length: int) -> None:
         self._slab = -(-context_length // block_size)
-        self._total = blocks
         self._slabs = [
             range(start, start + self._slab)
             for start in range(0, blocks - self._slab + 1, self._slab)

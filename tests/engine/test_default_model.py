@@ -102,7 +102,7 @@ def test_logits_of_prompts_of_all_lengths(
 
 def test_64_greedy_tokens_are_the_same(runner: Runner, reference: Any) -> None:
     """One pass of `transformers` over all that was generated: each token is its best next one."""
-    prompts = [prompt_of(length) for length in (1, 9, 33, 100, 257)]
+    prompts = [prompt_of(length) for length in LENGTHS]
     for prompt, output in zip(prompts, generate(runner, prompts, 64, 1024), strict=True):
         logits = expected_logits(reference, prompt + output[:-1], 64)
         assert logits.argmax(-1).tolist() == output
