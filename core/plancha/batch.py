@@ -5,7 +5,6 @@ import numpy as np
 from plancha.messages import Bools, Int32s, Int64s
 from plancha.sequence import Sequence
 
-NO_TOKEN = -1
 TIER_SHIFT = 48  # more joins than a server sees
 JOINED_MASK = (1 << TIER_SHIFT) - 1
 
@@ -13,12 +12,13 @@ JOINED_MASK = (1 << TIER_SHIFT) - 1
 class Batch:
     """What every step touches of every running sequence. Owned by the scheduling task.
 
-    Each column has `max_sequences` entries; those of an empty slot mean nothing. `token_ids` is
-    int32 [max_sequences, context_length]; `stop_ids` is int32 [max_sequences, as wide as needed],
-    padded with `NO_TOKEN`.
+    Each column has `max_sequences` entries. In an empty slot `length`, `computed` and `capacity`
+    are 0, so that whole columns can be compared; the others mean nothing. `token_ids` is int32
+    [max_sequences, context_length]; `stops` is int32 [vocabulary], how many running sequences each
+    id would end: one look-up tells that a step's token ends nobody.
     """
 
-    def __init__(self, max_sequences: int, context_length: int) -> None:
+    def __init__(self, max_sequences: int, context_length: int, vocabulary: int) -> None:
         self.sequences: list[Sequence | None] = [None] * max_sequences
 
         def column() -> Int32s:
@@ -32,8 +32,7 @@ class Batch:
         self.computed = column()  # tokens whose K and V are in the pool
         self.capacity = column()  # tokens its blocks can hold
         self.max_length = column()
-        self.stops_from = column()  # length from which stop ids count
-        self.stop_ids: Int32s = np.full((max_sequences, 1), NO_TOKEN, np.int32)
+        self.stops: Int32s = np.zeros(vocabulary, np.int32)
         self.token_ids: Int32s = np.zeros((max_sequences, context_length), np.int32)
         self._tenants: dict[str, int] = {}
         self._joined = 0
@@ -43,6 +42,16 @@ class Batch:
     def free_slots(self) -> int:
         """Slots a sequence could join."""
         return len(self._free)
+
+    @property
+    def occupied(self) -> int:
+        """Sequences in the batch."""
+        return len(self.sequences) - len(self._free)
+
+    @property
+    def worst_tier(self) -> int:
+        """The greatest tier in a full batch."""
+        return int(self.order.max()) >> TIER_SHIFT
 
     def running(self) -> list[Sequence]:
         """Everyone in the batch, in no order."""
@@ -65,9 +74,9 @@ class Batch:
         self.computed[slot] = sequence.computed
         self.capacity[slot] = capacity
         self.max_length[slot] = sequence.max_length
-        sampling = sequence.request.sampling
-        self.stops_from[slot] = sequence.prompt_tokens + sampling.min_tokens + 1
-        self._set_stop_ids(slot, sequence.stop_ids)
+        for token in sequence.stop_ids:
+            if token < self.stops.size:  # no other is ever sampled
+                self.stops[token] += 1
         self.token_ids[slot, : sequence.length] = sequence.token_ids[: sequence.length]
         sequence.token_ids = self.token_ids[slot]
         return slot
@@ -85,13 +94,20 @@ class Batch:
         sequence.slot = None
         self.sequences[slot] = None
         self.active[slot] = False
+        self.length[slot] = self.computed[slot] = self.capacity[slot] = 0
+        for token in sequence.stop_ids:
+            if token < self.stops.size:
+                self.stops[token] -= 1
         self._free.append(slot)
         return slot
 
-    def append(self, slots: Int32s, tokens: Int32s) -> None:
-        """Token `tokens[i]` is the next of slot `slots[i]`; no slot twice."""
-        self.token_ids[slots, self.length[slots]] = tokens
-        self.length[slots] += 1
+    def append(self, slots: Int32s, tokens: Int32s) -> Int32s:
+        """Token `tokens[i]` is the next of slot `slots[i]`, no slot twice; their new lengths."""
+        length = self.length[slots]
+        self.token_ids[slots, length] = tokens
+        length += 1
+        self.length[slots] = length
+        return length
 
     def running_of(self, tenant: str) -> int:
         """How many of that tenant are in the batch."""
@@ -102,11 +118,3 @@ class Batch:
         """How many of `slots` belong to each tenant."""
         counts = np.bincount(self.tenant[slots], minlength=len(self._tenants)).tolist()
         return {tenant: counts[i] for tenant, i in self._tenants.items() if counts[i]}
-
-    def _set_stop_ids(self, slot: int, stop_ids: tuple[int, ...]) -> None:
-        width = self.stop_ids.shape[1]
-        if len(stop_ids) > width:
-            more = np.full((len(self.sequences), len(stop_ids) - width), NO_TOKEN, np.int32)
-            self.stop_ids = np.hstack([self.stop_ids, more])
-        self.stop_ids[slot] = NO_TOKEN
-        self.stop_ids[slot, : len(stop_ids)] = stop_ids

@@ -5,6 +5,8 @@ import numpy as np
 from plancha.messages import Bools, Int32s, Join, Moves, Plan
 from plancha.sequence import Sequence
 
+NOTHING: Int32s = np.empty(0, np.int32)
+
 
 class Deltas:
     """Slots left, sequences joined, blocks grown: all an executor needs to follow the batch."""
@@ -19,6 +21,11 @@ class Deltas:
         self._grown_slots: list[int] = []
         self._grown_index: list[int] = []
         self._grown_blocks: list[int] = []
+
+    @property
+    def someone_left(self) -> bool:
+        """Whether anybody has left the batch since the last plan."""
+        return bool(self._left)
 
     def left(self, slot: int) -> None:
         """`slot` is empty now."""
@@ -60,11 +67,11 @@ class Deltas:
         plan = Plan(
             number=number,
             moves=moves,
-            left=np.array(self._left, np.int32),
+            left=_column(self._left),
             joins=tuple(self._joins),
-            grown_slots=np.array(self._grown_slots, np.int32),
-            grown_index=np.array(self._grown_index, np.int32),
-            grown_blocks=np.array(self._grown_blocks, np.int32),
+            grown_slots=_column(self._grown_slots),
+            grown_index=_column(self._grown_index),
+            grown_blocks=_column(self._grown_blocks),
             slots=slots,
             starts=starts,
             counts=counts,
@@ -72,3 +79,7 @@ class Deltas:
         )
         self.clear()
         return plan
+
+
+def _column(numbers: list[int]) -> Int32s:
+    return np.array(numbers, np.int32) if numbers else NOTHING

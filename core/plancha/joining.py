@@ -38,22 +38,27 @@ class Joining:
     room: Room
     alive: Mapping[int, Sequence]  # by stream: accepted and not ended
 
-    def peek(self, now: float) -> Sequence | None:
-        """The first of the line that its tenant's limit does not hold back."""
-        return next(self._unlimited(now), None)
+    def anyone(self, now: float) -> bool:
+        """Whether somebody waits whom its tenant's limit does not hold back."""
+        if len(self.alive) == self.batch.occupied:
+            return False
+        return next(self._unlimited(now), None) is not None
 
-    def next(self, now: float) -> Sequence | None:
+    def next(self, now: float, ahead: Mapping[int, int], budget: int) -> Sequence | None:
         """Whoever joined, or None when nobody can.
 
-        A candidate held back by its tenant's limit is skipped; one that does not fit may be passed
-        a bounded number of times.
+        That is when those before the first in line, with `ahead` prompt tokens by tier, use up the
+        `budget`. A candidate held back by its tenant's limit is skipped; one that does not fit may
+        be passed a bounded number of times.
         """
         full = self.batch.free_slots == 0
-        worst_tier = max(each.tier for each in self.batch.running()) if full else 0
+        worst_tier = self.batch.worst_tier if full else 0
         if full and worst_tier == BEST_TIER:
             return None  # nobody's slot can be taken
         passed: list[Sequence] = []
-        for candidate in islice(self._unlimited(now), LOOKAHEAD):
+        for place, candidate in enumerate(islice(self._unlimited(now), LOOKAHEAD)):
+            if place == 0 and _tokens_before(candidate, ahead) >= budget:
+                return None
             if full and candidate.tier >= worst_tier:
                 continue  # a better tier may stand behind it
             if self._fits(candidate, now):
@@ -143,3 +148,8 @@ class Joining:
         if not candidate.joined_once:
             candidate.joined_once = True
             self.report.joined(candidate.stream, cached if candidate.parent is None else 0)
+
+
+def _tokens_before(candidate: Sequence, ahead: Mapping[int, int]) -> int:
+    """Prompt tokens that are computed before its own: those of its tier and of better ones."""
+    return sum(tokens for tier, tokens in ahead.items() if tier <= candidate.tier)

@@ -35,7 +35,8 @@ class Planner:
                 f"max_batched_tokens is {site.max_batched_tokens}; it must be at least "
                 f"max_sequences + block_size = {site.max_sequences + site.block_size}"
             )
-        self.batch = Batch(site.max_sequences, site.loaded().context_length)
+        geometry = site.loaded()
+        self.batch = Batch(site.max_sequences, geometry.context_length, geometry.vocabulary)
         self.report = Report()
         self.cost = StepCost()
         self.sequences: dict[int, Sequence] = {}  # by stream: everyone accepted and not ended
@@ -78,17 +79,17 @@ class Planner:
 
     def waiting_sequences(self) -> int:
         """Sequences outside the batch, preempted ones included."""
-        return len(self.sequences) - (len(self.batch.sequences) - self.batch.free_slots)
+        return len(self.sequences) - self.batch.occupied
 
     def load(self) -> Load:
         """How full the worker is."""
         batch, stats = self.batch, self._allocator.stats()
-        unknown = int((batch.capacity - batch.length)[batch.active].sum())
+        unknown = int((batch.capacity - batch.length).sum())
         reserved = stats.used * self._site.block_size
         return Load(
             total_blocks=stats.total,
             free_blocks=stats.free,
-            running=len(batch.sequences) - batch.free_slots,
+            running=batch.occupied,
             waiting=self.waiting_sequences(),
             cached_blocks=stats.cached,
             waste=unknown / reserved if reserved else 0.0,
@@ -128,8 +129,8 @@ class Planner:
         if slots.size == 0:
             return None
         starts = self.batch.computed[slots]
-        lengths = self.batch.length[slots]
-        samples = (starts + counts == lengths) & (lengths < self.batch.max_length[slots])
+        ends = starts + counts
+        samples = (ends == self.batch.length[slots]) & (ends < self.batch.max_length[slots])
         moves = self._allocator.take_moves()
         self._in_flight = self._deltas.plan(self._steps, moves, slots, starts, counts, samples)
         self._steps += 1
@@ -210,37 +211,48 @@ class Planner:
     def _observe(self, plan: Plan, done: StepDone) -> None:
         seconds = done.seconds - done.timings.get("copies", 0.0)
         if seconds > 0:
-            counts = plan.counts.astype(np.float64)
-            attended = float(counts @ plan.starts) + float(counts @ (counts + 1)) / 2
-            self.cost.observe(int(counts.sum()), attended, seconds)
+            counts = plan.counts.astype(np.int64)
+            new = int(counts.sum())
+            # Each row's tokens look back at starts + 1 to starts + count: their sum.
+            attended = (int(counts @ (2 * plan.starts + plan.counts)) + new) / 2
+            self.cost.observe(new, attended, seconds)
 
     def _commit(self, plan: Plan, done: StepDone) -> None:
         """What the step computed is in the pool; full blocks can be found, but of who failed."""
         batch, block_size = self.batch, self._site.block_size
-        rows = batch.active[plan.slots]
-        slots, counts = plan.slots[rows], plan.counts[rows]
-        before = batch.computed[slots] // block_size
-        batch.computed[slots] += counts
-        for slot in slots[batch.computed[slots] // block_size > before].tolist():
+        slots, starts, ends = plan.slots, plan.starts, plan.starts + plan.counts
+        if self._deltas.someone_left:
+            rows = batch.active[slots]
+            slots, starts, ends = slots[rows], starts[rows], ends[rows]
+        batch.computed[slots] = ends
+        for row in np.flatnonzero(ends // block_size > starts // block_size).tolist():
+            slot = int(slots[row])
             sequence = batch.sequences[slot]
             if sequence is not None and slot not in done.failed:
-                self._allocator.commit(sequence, int(batch.computed[slot]))
+                self._allocator.commit(sequence, int(ends[row]))
 
     def _append(self, done: StepDone, now: float) -> None:
         batch = self.batch
-        alive = batch.active[done.slots]
-        slots, tokens = done.slots[alive], done.tokens[alive]
-        batch.append(slots, tokens)
-        logprobs = None if done.logprobs is None else done.logprobs.rows(alive)
+        slots, tokens, logprobs = done.slots, done.tokens, done.logprobs
+        if self._deltas.someone_left:
+            alive = batch.active[slots]
+            slots, tokens = slots[alive], tokens[alive]
+            logprobs = None if logprobs is None else logprobs.rows(alive)
+        length = batch.append(slots, tokens)
         self.report.tokens(batch.stream[slots], tokens, logprobs)
         self._scheduler.charge(batch.output_by_tenant(slots))
-        length = batch.length[slots]
-        stopped = (batch.stop_ids[slots] == tokens[:, None]).any(axis=1)
-        stopped &= length >= batch.stops_from[slots]
         full = length >= batch.max_length[slots]
-        for i in np.flatnonzero(stopped | full).tolist():
-            reason: FinishReason = "stop" if stopped[i] else "length"
-            self._end_slot(int(slots[i]), reason, now, hidden=bool(stopped[i]))
+        for i in np.flatnonzero(full | (batch.stops[tokens] > 0)).tolist():
+            slot = int(slots[i])
+            stopped = self._is_stopped(slot, int(tokens[i]), int(length[i]))
+            if stopped or full[i]:
+                self._end_slot(slot, "stop" if stopped else "length", now, hidden=stopped)
+
+    def _is_stopped(self, slot: int, token: int, length: int) -> bool:
+        sequence = self.batch.sequences[slot]
+        if sequence is None or token not in sequence.stop_ids:
+            return False
+        return length - sequence.prompt_tokens > sequence.request.sampling.min_tokens
 
     def _report_prompts(self, done: StepDone) -> None:
         """Each prompt position once, however often it was computed."""

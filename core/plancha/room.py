@@ -44,7 +44,7 @@ class Room:
     def grow_running(self, now: float) -> None:
         """Blocks for every running sequence's next token, best first, by force if need be."""
         batch = self.batch
-        short = np.flatnonzero(batch.active & (batch.length > batch.capacity))
+        short = np.flatnonzero(batch.length > batch.capacity)
         if short.size == 0:
             return
         needy = [batch.sequences[slot] for slot in short.tolist()]

@@ -27,20 +27,19 @@ class Rows:
     def next(self, now: float) -> tuple[Int32s, Int32s]:
         """Slots and their token counts: decodes, then prefill chunks, best tiers first."""
         batch = self.batch
-        running = np.flatnonzero(batch.active)
-        pending = batch.length[running] - batch.computed[running]
-        budget = self._prefill_budget(running[pending == 1], running[pending > 1])
+        pending = batch.length - batch.computed
+        decoding = np.flatnonzero(pending == 1)
+        if decoding.size == batch.occupied and not self.joining.anyone(now):
+            return decoding.astype(np.int32), np.ones(decoding.size, np.int32)
+        budget = self._prefill_budget(decoding, np.flatnonzero(pending > 1))
         if self._let_join(budget, now):
-            running = np.flatnonzero(batch.active)
-            pending = batch.length[running] - batch.computed[running]
-        decoding = running[pending == 1].astype(np.int32)
-        if decoding.size == running.size:
-            return decoding, np.ones(decoding.size, np.int32)
+            pending = batch.length - batch.computed
+            decoding = np.flatnonzero(pending == 1)
         # A newcomer with one token to compute is a decode by now, on top of those budgeted for.
         left = min(budget, self.site.max_batched_tokens - decoding.size)
-        prefilling, chunks = self._chunks(running[pending > 1], left)
+        prefilling, chunks = self._chunks(np.flatnonzero(pending > 1), left)
         return (
-            np.concatenate([decoding, prefilling]),
+            np.concatenate([decoding, prefilling], dtype=np.int32),
             np.concatenate([np.ones(decoding.size, np.int32), chunks]),
         )
 
@@ -61,16 +60,11 @@ class Rows:
 
     def _let_join(self, budget: int, now: float) -> bool:
         """Whoever is next joins as long as the budget reaches beyond those who go before it."""
-        if self.joining.peek(now) is None:
+        if not self.joining.anyone(now):
             return False
         ahead = self._prefill_by_tier()
         joined = False
-        while (candidate := self.joining.peek(now)) is not None:
-            if sum(tokens for tier, tokens in ahead.items() if tier <= candidate.tier) >= budget:
-                break
-            newcomer = self.joining.next(now)
-            if newcomer is None:
-                break
+        while (newcomer := self.joining.next(now, ahead, budget)) is not None:
             ahead[newcomer.tier] += newcomer.length - newcomer.computed
             joined = True
         return joined
@@ -100,6 +94,6 @@ class Rows:
         batch = self.batch
         pending = batch.length - batch.computed
         ahead: Counter[int] = Counter()
-        for slot in np.flatnonzero(batch.active & (pending > 1)).tolist():
+        for slot in np.flatnonzero(pending > 1).tolist():
             ahead[int(batch.order[slot]) >> TIER_SHIFT] += int(pending[slot])
         return ahead

@@ -10,7 +10,6 @@ FIRST_STEPS = 8
 
 NEW_SCALE, ATTENDED_SCALE = 256.0, 65536.0
 START, CEILING = 1e2, 1e6
-THREE = range(3)
 
 
 class StepCost:
@@ -21,8 +20,8 @@ class StepCost:
     """
 
     def __init__(self) -> None:
-        self._weights = [0.0, 0.0, 0.0]
-        self._covariance = [[START, 0.0, 0.0], [0.0, START, 0.0], [0.0, 0.0, START]]
+        self._weights = (0.0, 0.0, 0.0)
+        self._covariance = ((START, 0.0, 0.0), (0.0, START, 0.0), (0.0, 0.0, START))
         self._seen = 0
 
     def observe(self, new_tokens: int, attended_tokens: float, seconds: float) -> None:
@@ -30,17 +29,25 @@ class StepCost:
 
         In plain floats: for three numbers NumPy's calls cost several times the arithmetic.
         """
-        p, w = self._covariance, self._weights
-        x = (1.0, new_tokens / NEW_SCALE, attended_tokens / ATTENDED_SCALE)
-        px = [row[0] * x[0] + row[1] * x[1] + row[2] * x[2] for row in p]
+        (p00, p01, p02), (_, p11, p12), (_, _, p22) = self._covariance
+        w0, w1, w2 = self._weights
+        new, attended = new_tokens / NEW_SCALE, attended_tokens / ATTENDED_SCALE
+        px0 = p00 + p01 * new + p02 * attended
+        px1 = p01 + p11 * new + p12 * attended
+        px2 = p02 + p12 * new + p22 * attended
         # What steady decoding says nothing about must not be forgotten without end.
-        forgetting = FORGETTING if max(p[i][i] for i in THREE) < CEILING else 1.0
-        scale = 1.0 / (forgetting + x[0] * px[0] + x[1] * px[1] + x[2] * px[2])
-        error = seconds - (w[0] * x[0] + w[1] * x[1] + w[2] * x[2])
-        self._weights = [w[i] + scale * error * px[i] for i in THREE]
-        self._covariance = [
-            [(p[i][j] - scale * px[i] * px[j]) / forgetting for j in THREE] for i in THREE
-        ]
+        forgetting = FORGETTING if max(p00, p11, p22) < CEILING else 1.0
+        scale = 1.0 / (forgetting + px0 + new * px1 + attended * px2)
+        gain = scale * (seconds - (w0 + w1 * new + w2 * attended))
+        self._weights = (w0 + gain * px0, w1 + gain * px1, w2 + gain * px2)
+        p01 = (p01 - scale * px0 * px1) / forgetting
+        p02 = (p02 - scale * px0 * px2) / forgetting
+        p12 = (p12 - scale * px1 * px2) / forgetting
+        self._covariance = (
+            ((p00 - scale * px0 * px0) / forgetting, p01, p02),
+            (p01, (p11 - scale * px1 * px1) / forgetting, p12),
+            (p02, p12, (p22 - scale * px2 * px2) / forgetting),
+        )
         self._seen += 1
 
     @property
