@@ -69,11 +69,13 @@ class Blocks:
         """The block of that hash, used or cached."""
         return self._by_hash.get(content)
 
-    def name(self, block: int, content: bytes) -> None:
-        """A used block can be found by this hash from now on, unless another already can."""
-        if content not in self._by_hash and block not in self._hashes:
-            self._by_hash[content] = block
-            self._hashes[block] = content
+    def name(self, blocks: list[int], contents: list[bytes]) -> None:
+        """Used blocks can be found by these hashes from now on, unless others already can."""
+        by_hash, hashes = self._by_hash, self._hashes
+        for block, content in zip(blocks, contents, strict=True):
+            if content not in by_hash and block not in hashes:
+                by_hash[content] = block
+                hashes[block] = content
 
     def last_holders(self, tables: Iterable[Iterable[int]]) -> int:
         """Blocks that would have no holder left if all of these tables were dropped."""

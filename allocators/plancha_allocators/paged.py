@@ -5,6 +5,7 @@ the prefix cache.
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 import attrs
@@ -15,7 +16,7 @@ from plancha.messages import NO_MOVES, Int32s, Moves
 from plancha.options import structure
 from plancha.sequence import Sequence
 from plancha_allocators.blocks import Blocks
-from plancha_allocators.prefix_hashes import extend
+from plancha_allocators.prefix_hashes import block_hashes
 
 
 @attrs.frozen
@@ -49,8 +50,8 @@ class Paged:
         """Leading tokens whose blocks are cached, now shared by it; never all of its tokens."""
         if not self._prefix_cache:
             return 0
-        full = (sequence.length - 1) // self._block_size
-        for content in extend(sequence, sequence.token_ids, full, self._block_size):
+        hashes = block_hashes(sequence, sequence.length // self._block_size, self._block_size)
+        for content in islice(hashes, (sequence.length - 1) // self._block_size):
             block = self._blocks.find(content)
             if block is None:
                 break
@@ -72,10 +73,9 @@ class Paged:
         """Its first `computed` tokens are in the pool: full blocks can be found by others now."""
         if not self._prefix_cache:
             return
-        full = computed // self._block_size
-        hashes = extend(sequence, sequence.token_ids, full, self._block_size)
-        for index in range(sequence.committed_blocks, full):
-            self._blocks.name(sequence.blocks[index], hashes[index])
+        first, full = sequence.committed_blocks, computed // self._block_size
+        hashes = block_hashes(sequence, full, self._block_size)
+        self._blocks.name(sequence.blocks[first:full], hashes[first:full])
         sequence.committed_blocks = full
 
     def fork(self, parent: Sequence, child: Sequence) -> bool:

@@ -9,8 +9,8 @@ PUBLIC = b"public"
 PRIVATE = b"tenant:"
 
 
-def extend(sequence: Sequence, token_ids: Int32s, blocks: int, block_size: int) -> list[bytes]:
-    """`sequence.block_hashes` for its first `blocks` full blocks, computed where still missing.
+def block_hashes(sequence: Sequence, blocks: int, block_size: int) -> list[bytes]:
+    """`sequence.block_hashes`, with those of its first `blocks` full blocks, at least.
 
     hash(i) = SHA-256(namespace · hash(i - 1) · ids of block i). The namespace is the tenant's (a
     salt narrows it further), so that nobody can find, or time, another's prompts; blocks that lie
@@ -18,17 +18,23 @@ def extend(sequence: Sequence, token_ids: Int32s, blocks: int, block_size: int) 
     """
     hashes = sequence.block_hashes
     if len(hashes) >= blocks:
-        return hashes if len(hashes) == blocks else hashes[:blocks]
-    # The length before a namespace keeps one that ends like a hash from being another one.
+        return hashes
+    public_blocks = min(blocks, sequence.public_tokens // block_size)
+    if len(hashes) < public_blocks:
+        _chain(hashes, PUBLIC, sequence.token_ids, public_blocks, block_size)
     private = PRIVATE + sequence.request.namespace
-    private, public = (b"%d:%b" % (len(each), each) for each in (private, PUBLIC))
-    public_blocks = sequence.public_tokens // block_size
+    _chain(hashes, private, sequence.token_ids, blocks, block_size)
+    return hashes
+
+
+def _chain(
+    hashes: list[bytes], namespace: bytes, token_ids: Int32s, blocks: int, block_size: int
+) -> None:
     first, size = len(hashes), token_ids.itemsize * block_size
     ids = token_ids[first * block_size : blocks * block_size].tobytes()
     parent = hashes[-1] if hashes else b""
-    for index in range(first, blocks):
-        namespace = public if index < public_blocks else private
-        start = (index - first) * size
+    # Its length before a namespace keeps one that ends like a hash from being another one.
+    namespace = b"%d:%b" % (len(namespace), namespace)
+    for start in range(0, len(ids), size):
         parent = sha256(namespace + parent + ids[start : start + size]).digest()
         hashes.append(parent)
-    return hashes

@@ -31,13 +31,13 @@ class Deltas:
         """`slot` is empty now."""
         self._left.append(slot)
 
-    def joined(self, sequence: Sequence, slot: int) -> None:
-        """`sequence` holds `slot` and the blocks of its table."""
+    def joined(self, sequence: Sequence, slot: int, token_ids: Int32s) -> None:
+        """`sequence`, of which `token_ids` are known, holds `slot` and the blocks of its table."""
         self._joins.append(
             Join(
                 slot=slot,
                 stream=sequence.stream,
-                token_ids=sequence.token_ids[: sequence.length].copy(),
+                token_ids=token_ids,
                 prompt_tokens=sequence.prompt_tokens,
                 stop_ids=sequence.stop_ids,
                 seed=sequence.seed,

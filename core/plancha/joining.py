@@ -140,9 +140,10 @@ class Joining:
             raise RuntimeError(f"the allocator refused blocks it had: stream {candidate.stream}")
         capacity = len(candidate.blocks) * self.site.block_size
         cached = candidate.computed if not candidate.joined_once else 0
+        token_ids = candidate.token_ids  # its own, which nobody changes; in the batch it has a row
         slot = self.batch.join(candidate, capacity)
         self.scheduler.joined(candidate, cached)
-        self.deltas.joined(candidate, slot)
+        self.deltas.joined(candidate, slot, token_ids)
         self.room.joined.add(candidate.stream)
         candidate.passed, candidate.passed_since_s = 0, None
         if not candidate.joined_once:

@@ -52,8 +52,8 @@ def forks_without_a_copy(self: Paged, parent: Sequence, child: Sequence) -> bool
 def offers_before_it_is_computed(self: Paged, sequence: Sequence) -> int:
     found = Paged.reuse(self, sequence)
     full = sequence.length // self._block_size
-    Paged.grow(self, sequence, full * self._block_size)
-    Paged.commit(self, sequence, full * self._block_size)
+    if Paged.grow(self, sequence, full * self._block_size):
+        Paged.commit(self, sequence, full * self._block_size)
     return found
 
 
