@@ -1,5 +1,8 @@
 """Log-probabilities by the model's own distribution: before bias, penalties and temperature."""
 
+from collections.abc import Iterator
+
+import attrs
 import numpy as np
 
 from plancha.messages import Bools, Int32s, Int64s, Join, Logprobs, Plan, PromptLogprobs
@@ -7,6 +10,18 @@ from plancha_engine.arrays import Float32s
 from plancha_engine.batch_tables import Batch
 
 NOT_ASKED = -1
+
+PROMPT_ROWS = 128
+"""Prompt positions scored at a time: their logits, as wide as the vocabulary, are in memory."""
+
+
+@attrs.frozen(eq=False)
+class Stretch:
+    """Successive positions of a scored prompt: `rows` of the step tell of those from `start` on."""
+
+    slot: int
+    start: int
+    rows: Int64s
 
 
 class LogprobReader:
@@ -48,38 +63,23 @@ class LogprobReader:
         )
         return whole
 
-    def with_prompts(self, batch: Batch, plan: Plan) -> tuple[Int64s, list[tuple[int, int, int]]]:
-        """Flat indices whose logits are wanted: the sampled ones, then those of scored prompts.
-
-        And of each scored stretch its row, its first position and its length.
-        """
-        wanted, stretches = [batch.sampled], []
+    def prompt_stretches(self, batch: Batch, plan: Plan) -> Iterator[Stretch]:
+        """What the step computed of scored prompts, in pieces of no more than `PROMPT_ROWS`."""
         for row in np.flatnonzero(self._scores_prompt[plan.slots]).tolist():
-            start = int(plan.starts[row])
-            end = min(start + int(plan.counts[row]), int(self._prompt_tokens[plan.slots[row]]) - 1)
-            if start < end:
-                first = int(batch.first[row])
-                wanted.append(np.arange(first, first + end - start, dtype=np.int64))
-                stretches.append((row, start, end - start))
-        return np.concatenate(wanted), stretches
+            slot, start = int(plan.slots[row]), int(plan.starts[row])
+            end = min(start + int(plan.counts[row]), int(self._prompt_tokens[slot]) - 1)
+            first = int(batch.first[row]) - start
+            for at in range(start, end, PROMPT_ROWS):
+                until = min(end, at + PROMPT_ROWS)
+                yield Stretch(slot, at + 1, np.arange(first + at, first + until, dtype=np.int64))
 
-    def read_prompts(
-        self,
-        logits: Float32s,
-        plan: Plan,
-        stretches: list[tuple[int, int, int]],
-        token_ids: Int32s,
-    ) -> tuple[PromptLogprobs, ...]:
-        """`logits` are those of the stretches, one after the other."""
-        parts, first = [], 0
-        for row, start, length in stretches:
-            slot = int(plan.slots[row])
-            following = token_ids[slot, start + 1 : start + 1 + length]
-            some = logits[first : first + length, : self._vocabulary]
-            width = max(0, int(self._alternatives[slot]))
-            parts.append(PromptLogprobs(slot, start + 1, _logprobs(some, following, width)))
-            first += length
-        return tuple(parts)
+    def read_prompt(self, logits: Float32s, stretch: Stretch, token_ids: Int32s) -> PromptLogprobs:
+        """`logits` are those of the stretch's rows."""
+        slot, start = stretch.slot, stretch.start
+        following = token_ids[slot, start : start + stretch.rows.size]
+        width = max(0, int(self._alternatives[slot]))
+        some = _logprobs(logits[:, : self._vocabulary], following, width)
+        return PromptLogprobs(slot, start, some)
 
 
 def _logprobs(logits: Float32s, tokens: Int32s, width: int) -> Logprobs:

@@ -4,6 +4,7 @@ from typing import Generic
 
 import attrs
 
+from plancha.messages import Int64s
 from plancha_engine.arrays import Float32s
 from plancha_engine.backend import Array, Backend, Matrix
 from plancha_engine.batch_tables import Batch
@@ -18,8 +19,8 @@ class Decoder(Generic[Array, Matrix]):
     weights: Weights[Matrix]
     backend: Backend[Array, Matrix]
 
-    def forward(self, batch: Batch, watch: Stopwatch) -> Float32s:
-        """Logits `[sampled, usable vocabulary]`, valid until the next call.
+    def forward(self, batch: Batch, watch: Stopwatch) -> Array:
+        """The last hidden states, `[tokens, hidden]`, for `logits`; valid until the next call.
 
         The K and V of the batch's tokens are in the pool afterwards.
         """
@@ -44,6 +45,11 @@ class Decoder(Generic[Array, Matrix]):
             backend.product(layer.down, work.gated, work.change)
             watch.lap("products")
             backend.add_and_normalise(work.hidden, work.change, work.normalised)
-        logits = backend.logits(self.weights.head, work.normalised, batch.sampled)
+        watch.lap("other")
+        return work.normalised
+
+    def logits(self, states: Array, rows: Int64s, watch: Stopwatch) -> Float32s:
+        """Of those rows: `[rows, usable vocabulary]`, valid until the next call."""
+        logits = self.backend.logits(self.weights.head, states, rows)
         watch.lap("products")
         return logits

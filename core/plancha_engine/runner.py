@@ -5,8 +5,8 @@ from typing import Any
 import attrs
 
 from plancha.contracts import Geometry, Site
-from plancha.messages import Plan, StepDone
-from plancha_engine.batch_tables import BatchTables
+from plancha.messages import Plan, PromptLogprobs, StepDone
+from plancha_engine.batch_tables import Batch, BatchTables
 from plancha_engine.host_pool import HostPool
 from plancha_engine.logprobs import LogprobReader
 from plancha_engine.model import Decoder
@@ -35,18 +35,13 @@ class Runner:
             self._logprobs.join(join)
         self._tables.apply(plan)
         batch = self._tables.batch(plan)
-        wanted, stretches = self._logprobs.with_prompts(batch, plan)
-        logits = self._decoder.forward(attrs.evolve(batch, sampled=wanted), watch)
-        sampled = batch.sampled.size
-        prompts = self._logprobs.read_prompts(
-            logits[sampled:], plan, stretches, self._tables.token_ids
-        )
+        states = self._decoder.forward(batch, watch)
+        prompts = self._prompt_logprobs(states, batch, plan, watch)
+        logits = self._decoder.logits(states, batch.sampled, watch)
         slots = plan.slots[plan.samples]
         lengths = (plan.starts + plan.counts)[plan.samples]
-        copied = self._logprobs.copy(logits[:sampled], slots)
-        tokens, failed = self._sampler.sample(
-            logits[:sampled], slots, lengths, self._tables.token_ids
-        )
+        copied = self._logprobs.copy(logits, slots)
+        tokens, failed = self._sampler.sample(logits, slots, lengths, self._tables.token_ids)
         drawn = ~failed
         logprobs = self._logprobs.read(copied, slots, tokens)
         self._tables.store(slots[drawn], lengths[drawn], tokens[drawn])
@@ -60,6 +55,17 @@ class Runner:
             prompt_logprobs=prompts,
             seconds=watch.total,
             timings=watch.seconds,
+        )
+
+    def _prompt_logprobs(
+        self, states: Any, batch: Batch, plan: Plan, watch: Stopwatch
+    ) -> tuple[PromptLogprobs, ...]:
+        token_ids = self._tables.token_ids
+        return tuple(
+            self._logprobs.read_prompt(
+                self._decoder.logits(states, stretch.rows, watch), stretch, token_ids
+            )
+            for stretch in self._logprobs.prompt_stretches(batch, plan)
         )
 
     def reset(self) -> None:

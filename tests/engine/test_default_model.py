@@ -95,7 +95,8 @@ def test_logits_of_prompts_of_all_lengths(
     writer.compute_all()
     plan = writer.plan()
     tables.apply(plan)
-    logits = decoder.forward(tables.batch(plan), Stopwatch())
+    batch, watch = tables.batch(plan), Stopwatch()
+    logits = decoder.logits(decoder.forward(batch, watch), batch.sampled, watch)
     for row, length in zip(logits, LENGTHS, strict=True):
         assert np.abs(row - expected_logits(reference, prompt_of(length), 1)[0]).max() < 2e-3
 

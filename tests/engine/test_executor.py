@@ -20,6 +20,7 @@ from plancha_engine.checkpoint import open_checkpoint
 from plancha_engine.config import ModelConfig
 from plancha_engine.executor import TorchExecutor, TorchOptions, make_runner, torch_executor
 from plancha_engine.kv_pool import blocks_in
+from plancha_engine.logprobs import PROMPT_ROWS
 from plancha_engine.runner import Runner
 
 SAMPLED = Sampling(temperature=0.9, top_p=0.95)
@@ -307,13 +308,13 @@ def test_a_tokenizer_larger_than_the_embedding_is_refused(model: Path) -> None:
         executor.load(lambda stage: None)
 
 
-@pytest.mark.parametrize("chunk", [5, 100])
+@pytest.mark.parametrize(("length", "chunk"), [(23, 5), (23, 100), (PROMPT_ROWS + 22, 160)])
 def test_log_probabilities_are_those_of_transformers(
-    model: Path, make_model: Callable[..., Any], chunk: int
+    model: Path, make_model: Callable[..., Any], length: int, chunk: int
 ) -> None:
     reference = make_model("llama").from_pretrained(model).eval()
     executor, _ = load(model)
-    prompts = prompts_of(23, 12)
+    prompts = prompts_of(length, 12)
     writer = PlanWriter(BLOCKS, 16)
     writer.join(0, prompts[0], logprobs=3, prompt_logprobs=True)
     writer.join(1, prompts[1])  # a neighbour that asks for nothing
@@ -334,9 +335,9 @@ def test_log_probabilities_are_those_of_transformers(
     for part in prompt:
         for row, position in enumerate(range(part.start, part.start + part.logprobs.chosen.size)):
             _same(part.logprobs, row, expected[position - 1], ids[position])
-    assert sum(part.logprobs.chosen.size for part in prompt) == 22
+    assert sum(part.logprobs.chosen.size for part in prompt) == length - 1
     for number, logprobs in enumerate(output):
-        _same(logprobs, 0, expected[22 + number], ids[23 + number])
+        _same(logprobs, 0, expected[length - 1 + number], ids[length + number])
 
 
 def _same(logprobs: Logprobs, row: int, expected: Any, token: int) -> None:

@@ -11,9 +11,10 @@ import torch
 from plancha.contracts import Geometry, Site
 from plancha.testing.plan_writer import PlanWriter
 from plancha_engine.arrays import Float32s
-from plancha_engine.batch_tables import BatchTables
+from plancha_engine.batch_tables import Batch, BatchTables
 from plancha_engine.checkpoint import open_checkpoint
 from plancha_engine.executor import make_decoder
+from plancha_engine.model import Decoder
 from plancha_engine.stopwatch import Stopwatch
 
 SITE = Site(
@@ -68,8 +69,13 @@ class Harness:
         """One row for each that reaches its sequence's end."""
         plan = self.writer.plan()
         self.tables.apply(plan)
-        rows = self.decoder.forward(self.tables.batch(plan), Stopwatch())
+        rows = logits_of(self.decoder, self.tables.batch(plan))
         return rows[:, : GEOMETRY.vocabulary].copy()
+
+
+def logits_of(decoder: Decoder[Any, Any], batch: Batch) -> Float32s:
+    watch = Stopwatch()
+    return decoder.logits(decoder.forward(batch, watch), batch.sampled, watch)
 
 
 def prompts() -> list[list[int]]:
@@ -171,5 +177,5 @@ def test_ids_beyond_the_usable_vocabulary_have_no_logits(
     writer.compute(0)
     plan = writer.plan()
     tables.apply(plan)
-    columns = decoder.forward(tables.batch(plan), Stopwatch()).shape[1]
+    columns = logits_of(decoder, tables.batch(plan)).shape[1]
     assert 96 <= columns < 96 + 16  # at most filled up to a panel
