@@ -29,6 +29,8 @@ class Tenant:
     weight: float = 1.0  # of its share beside others of its tier
     tier: int = 0  # lower goes first
     max_running: int | None = None  # sequences in the batch at once
+    max_waiting: int | None = None  # sequences outside it
+    tokens_per_minute: int | None = None  # prompt and output together
 
 
 ANYBODY = Tenant()
@@ -41,12 +43,14 @@ class Site:
 
     max_sequences: int  # batch slots
     max_batched_tokens: int  # tokens computed in one step at most
-    max_waiting: int  # sequences that may wait
+    max_waiting: int  # sequences that may wait, of all tenants
     block_size: int  # tokens a KV block holds
     model: str  # path of the checkpoint
     vocabulary: int  # ids the tokenizer has; no other may be sampled
     tenants: Mapping[str, Tenant] = attrs.field(factory=dict)
     inter_token_target_s: float = 0.0  # a step with decodes should take no longer; 0: no target
+    queue_timeout_s: float = 0.0  # longest wait for a first step; 0: no limit
+    ttft_targets_s: Mapping[int, float] = attrs.field(factory=dict)  # by tier; sheds load to keep
     geometry: "Geometry | None" = None  # known once the executor has loaded
 
     def loaded(self) -> "Geometry":

@@ -44,6 +44,7 @@ class Deltas:
                 sampling=sequence.request.sampling,
                 logprobs=sequence.request.logprobs,
                 prompt_logprobs=sequence.request.prompt_logprobs,
+                grammar=sequence.request.grammar,
             )
         )
         self.grew(slot, 0, sequence.blocks)

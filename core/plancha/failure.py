@@ -10,12 +10,15 @@ import attrs
 
 Kind = Literal[
     "invalid",  # the caller's mistake: HTTP 400
+    "unauthorized",  # no key, or none that is known: 401
+    "forbidden",  # a known tenant that may not: 403
     "not_found",  # unknown model or request id: 404
     "too_large",  # body over the limit: 413
     "media_type",  # not JSON: 415
     "cancelled",  # by a call of its own, not by the client leaving: 499
-    "busy",  # a queue is full, try again: 429
+    "busy",  # a queue is full or a quota used up, try again: 429
     "unavailable",  # loading, draining, deadline in the queue: 503
+    "timeout",  # the caller's own deadline passed: 504
     "engine",  # our fault: 500
 ]
 
@@ -28,6 +31,7 @@ class Failure:
     message: str
     param: str | None = None
     code: str | None = None
+    retry_after_s: int | None = None  # when trying again may do; None: nobody knows
 
 
 class RequestFailed(Exception):

@@ -139,6 +139,8 @@ class Gateway:
             clamp=call.clamp,
             max_tokens_param=call.max_tokens_param,
             n=call.n,
+            timeout_s=call.timeout_s,
+            grammar=call.grammar,
             namespace=f"{call.tenant}\0{call.cache_salt}".encode(),
             public_tokens=tuple(self._public_tokens(prompt) for prompt in prompts),
             logprobs=call.logprobs,

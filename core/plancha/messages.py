@@ -44,6 +44,8 @@ class InferenceRequest:
     sampling: Sampling
     max_tokens: int | None
     n: int = 1
+    timeout_s: float | None = None  # from submission to the last token; None: no deadline
+    grammar: str | None = None  # JSON schema, as text, that the output must follow
     namespace: bytes = b""
     public_tokens: tuple[int, ...] = ()
     logprobs: int | None = None
@@ -75,7 +77,21 @@ class Truncate:
     keep: int
 
 
-Control = Cancel | Truncate
+@attrs.frozen
+class Pause:
+    """The stream's reader lags: it gives up its slot and goes on at `Resume`. May come twice."""
+
+    stream: int
+
+
+@attrs.frozen
+class Resume:
+    """The stream's reader is back. Nothing to do for a stream that was not paused."""
+
+    stream: int
+
+
+Control = Cancel | Truncate | Pause | Resume
 
 
 @attrs.frozen
@@ -205,6 +221,7 @@ class Join:
     sampling: Sampling
     logprobs: int | None = None
     prompt_logprobs: bool = False
+    grammar: str | None = None
 
 
 @attrs.frozen(eq=False)

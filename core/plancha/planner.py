@@ -119,6 +119,12 @@ class Planner:
         if sequence is not None:
             self._end(sequence, "stop", now, keep=keep)
 
+    def pause(self, stream: int, now: float) -> None:
+        """Its reader lags."""
+
+    def resume(self, stream: int, now: float) -> None:
+        """Its reader is back."""
+
     def plan(self, now: float) -> Plan | None:
         """The next step, or None when nobody can run. Raises `RuntimeError` with one in flight."""
         if self._in_flight is not None:

@@ -5,7 +5,17 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from plancha.contracts import Clock
 from plancha.inbox import Admitted, Inbox
-from plancha.messages import Cancel, Controls, Downstream, Plan, StepDone, StepFailed
+from plancha.messages import (
+    Cancel,
+    Controls,
+    Downstream,
+    Pause,
+    Plan,
+    Resume,
+    StepDone,
+    StepFailed,
+    Truncate,
+)
 from plancha.planner import Planner
 
 
@@ -38,10 +48,15 @@ def take_in(planner: Planner, messages: list[Inbox], now: float) -> None:
                     planner.add(sequence, now)
             case Controls(controls):
                 for control in controls:
-                    if isinstance(control, Cancel):
-                        planner.cancel(control.stream, now)
-                    else:
-                        planner.truncate(control.stream, control.keep, now)
+                    match control:
+                        case Cancel(stream):
+                            planner.cancel(stream, now)
+                        case Truncate(stream, keep):
+                            planner.truncate(stream, keep, now)
+                        case Pause(stream):
+                            planner.pause(stream, now)
+                        case Resume(stream):
+                            planner.resume(stream, now)
             case _:
                 outcome = message
     if isinstance(outcome, StepDone):

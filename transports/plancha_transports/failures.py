@@ -15,6 +15,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 STATUS: Mapping[Kind, int] = {
     "invalid": 400,
+    "unauthorized": 401,
+    "forbidden": 403,
     "not_found": 404,
     "too_large": 413,
     "media_type": 415,
@@ -23,12 +25,14 @@ STATUS: Mapping[Kind, int] = {
     "cancelled": 499,
     "engine": 500,
     "unavailable": 503,
+    "timeout": 504,
 }
 
 TYPES: Mapping[Kind, str] = {
     "busy": "rate_limit_error",
     "engine": "server_error",
     "unavailable": "server_error",
+    "timeout": "server_error",
 }
 
 RETRY_AFTER_S: Mapping[Kind, int] = {"busy": 1, "unavailable": 5}
@@ -54,8 +58,9 @@ def json_response(data: object, status: int = 200) -> web.Response:
 def failure_response(failure: Failure) -> web.Response:
     """The plain answer to a request that failed before any of its stream went out."""
     response = json_response(error_object(failure), STATUS[failure.kind])
-    if failure.kind in RETRY_AFTER_S:
-        response.headers["Retry-After"] = str(RETRY_AFTER_S[failure.kind])
+    retry_after_s = failure.retry_after_s or RETRY_AFTER_S.get(failure.kind)
+    if retry_after_s is not None:
+        response.headers["Retry-After"] = str(retry_after_s)
     if failure.kind == "too_large" or failure.code == "draining":
         response.force_close()
     return response
