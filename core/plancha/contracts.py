@@ -85,7 +85,7 @@ class Scheduler(Protocol):
     """
 
     def add(self, sequence: Sequence, now: float) -> None:
-        """A new sequence, or a preempted one that wants back in."""
+        """A new sequence, or one that wants back in: it was preempted, or paused by its reader."""
         ...
 
     def waiting(self, now: float) -> Iterator[Sequence]:

@@ -66,7 +66,7 @@ class Joining:
                 for each in passed:
                     each.passed += 1
                 return candidate
-            if candidate.preemptions or self._waited_enough(candidate, now):
+            if candidate.joined_once or self._waited_enough(candidate, now):
                 return None
             passed.append(candidate)
         return None
@@ -74,11 +74,13 @@ class Joining:
     def _unlimited(self, now: float) -> Iterator[Sequence]:
         """The line without those whose tenant has as many in the batch as it may.
 
-        And without those that do not wait: a scheduler may forget to forget.
+        And without those that do not wait: they are paused, or the scheduler forgot to forget.
         """
         limited: dict[str, bool] = {}
         for candidate in self.scheduler.waiting(now):
             if candidate.slot is not None or candidate.stream not in self.alive:
+                continue
+            if candidate.paused:
                 continue
             tenant = candidate.tenant
             if tenant not in limited:
@@ -95,7 +97,9 @@ class Joining:
         return candidate.passed >= MOST_PASSES or waited_s >= LONGEST_PASSED_S
 
     def _fits(self, candidate: Sequence, now: float) -> bool:
-        """Whether it holds its blocks now; if not, it holds none."""
+        """Whether it holds its blocks now; if not, it holds no more than before."""
+        if candidate.blocks:  # it was set aside, and nobody needed them
+            return self._has_room(candidate, now)
         if candidate.host_blocks:
             return self._has_room(candidate, now) and self.allocator.restore(candidate)
         parent = candidate.parent
@@ -145,6 +149,7 @@ class Joining:
         self.scheduler.joined(candidate, cached)
         self.deltas.joined(candidate, slot, token_ids)
         self.room.joined.add(candidate.stream)
+        self.room.aside.pop(candidate.stream, None)
         candidate.passed, candidate.passed_since_s = 0, None
         if not candidate.joined_once:
             candidate.joined_once = True

@@ -64,6 +64,8 @@ class Planner:
         )
         self._rows = Rows(site=site, batch=self.batch, joining=joining, cost=self.cost)
         self._held: dict[int, list[Sequence]] = {}  # further outputs, by the first one's stream
+        self._pausing: list[Sequence] = []  # since the last plan
+        self._paused: dict[int, Sequence] = {}  # out of the batch and of the line, by stream
         self._steps = 0
         self._in_flight: Plan | None = None
 
@@ -78,8 +80,8 @@ class Planner:
         return self.room.preemptions.total()
 
     def waiting_sequences(self) -> int:
-        """Sequences outside the batch, preempted ones included."""
-        return len(self.sequences) - self.batch.occupied
+        """Sequences that want into the batch, preempted ones included, paused ones not."""
+        return len(self.sequences) - self.batch.occupied - len(self._paused)
 
     def load(self) -> Load:
         """How full the worker is."""
@@ -119,17 +121,30 @@ class Planner:
         if sequence is not None:
             self._end(sequence, "stop", now, keep=keep)
 
-    def pause(self, stream: int, now: float) -> None:
-        """Its reader lags."""
+    def pause(self, stream: int) -> None:
+        """Its reader lags: from the next plan on it does not run. Twice is once.
+
+        It keeps its blocks until somebody needs them, and that is no preemption.
+        """
+        sequence = self.sequences.get(stream)
+        if sequence is not None and not sequence.paused:
+            sequence.paused = True
+            self._pausing.append(sequence)
 
     def resume(self, stream: int, now: float) -> None:
-        """Its reader is back."""
+        """Its reader is back. Not paused, or unknown: nothing to do."""
+        sequence = self.sequences.get(stream)
+        if sequence is not None and sequence.paused:
+            sequence.paused = False
+            if self._paused.pop(stream, None) is not None:
+                self._line_up(sequence, now)
 
     def plan(self, now: float) -> Plan | None:
         """The next step, or None when nobody can run. Raises `RuntimeError` with one in flight."""
         if self._in_flight is not None:
             raise RuntimeError("the step in flight must be applied before the next is planned")
         self.room.begin()
+        self._set_paused_aside()
         self.room.grow_running(now)
         slots, counts = self._rows.next(now)
         if slots.size == 0:
@@ -166,6 +181,8 @@ class Planner:
         for sequence in self.batch.running():
             self.room.leave(sequence)
             self._scheduler.add(sequence, now)
+        for sequence in list(self.room.aside.values()):
+            self.room.leave(sequence)
         for sequence in self.room.swapped_out:
             if sequence.stream in self.sequences:
                 self._allocator.release(sequence)
@@ -173,6 +190,14 @@ class Planner:
         self._allocator.forget()
         self._deltas.clear()
         self._let_go(now)
+
+    def _set_paused_aside(self) -> None:
+        """Who waits stays in line, where nobody takes it while it is paused."""
+        for sequence in self._pausing:
+            if sequence.paused and sequence.slot is not None:
+                self.room.set_aside(sequence)
+                self._paused[sequence.stream] = sequence
+        self._pausing.clear()
 
     def _line_up(self, sequence: Sequence, now: float) -> None:
         try:
@@ -304,10 +329,8 @@ class Planner:
         hidden: bool = False,
         failure: Failure | None = None,
     ) -> None:
-        if sequence.slot is not None:
-            self.room.leave(sequence)
-        else:
-            self._allocator.release(sequence)
+        self.room.leave(sequence)
+        self._paused.pop(sequence.stream, None)
         del self.sequences[sequence.stream]
         self._unline(sequence)
         for held in self._held.values():

@@ -33,6 +33,7 @@ class Room:
     preemptions: Counter[Eviction] = attrs.field(factory=Counter, init=False)
     swapped_out: list[Sequence] = attrs.field(factory=list, init=False)  # in the plan being made
     joined: set[int] = attrs.field(factory=set, init=False)  # streams, in it
+    aside: dict[int, Sequence] = attrs.field(factory=dict, init=False)  # by stream; no slot, blocks
     _kept: set[int] = attrs.field(factory=set, init=False)  # streams, grown or copied from in it
 
     def begin(self) -> None:
@@ -64,7 +65,7 @@ class Room:
         if victims is None:
             return False
         for victim in victims:
-            self.preempt(victim, now)
+            self._take_from(victim, now)
         return True
 
     def keep(self, sequence: Sequence) -> None:
@@ -74,6 +75,30 @@ class Room:
     def preempt(self, sequence: Sequence, now: float) -> None:
         """Take its slot and blocks; it waits for its turn, its K and V kept if that is cheaper."""
         self._leave_batch(sequence)
+        self._evict(sequence)
+        sequence.preemptions += 1
+        self.scheduler.add(sequence, now)
+
+    def set_aside(self, sequence: Sequence) -> None:
+        """Take its slot; it keeps its blocks until somebody needs them."""
+        self._leave_batch(sequence)
+        self.aside[sequence.stream] = sequence
+
+    def leave(self, sequence: Sequence) -> None:
+        """Take its slot, if it has one, and its blocks; nothing of it is kept."""
+        if sequence.slot is not None:
+            self._leave_batch(sequence)
+        self.aside.pop(sequence.stream, None)
+        self.allocator.release(sequence)
+        sequence.computed = 0
+
+    def _take_from(self, victim: Sequence, now: float) -> None:
+        if self.aside.pop(victim.stream, None) is None:
+            self.preempt(victim, now)
+        else:
+            self._evict(victim)
+
+    def _evict(self, sequence: Sequence) -> None:
         blocks = -(-sequence.computed // self.site.block_size)
         swap = 2 * blocks * self.site.loaded().block_copy_s < self.cost.recompute_s(
             sequence.computed
@@ -83,15 +108,7 @@ class Room:
             self.swapped_out.append(sequence)
         else:
             sequence.computed = 0
-        sequence.preemptions += 1
         self.preemptions[eviction] += 1
-        self.scheduler.add(sequence, now)
-
-    def leave(self, sequence: Sequence) -> None:
-        """Take its slot and blocks; nothing of it is kept."""
-        self._leave_batch(sequence)
-        self.allocator.release(sequence)
-        sequence.computed = 0
 
     def _leave_batch(self, sequence: Sequence) -> None:
         self.deltas.left(self.batch.leave(sequence))
@@ -104,7 +121,7 @@ class Room:
             if victims is None:
                 return False
             for victim in victims:
-                self.preempt(victim, now)
+                self._take_from(victim, now)
         held = len(sequence.blocks)
         if not self.allocator.grow(sequence, tokens):
             raise RuntimeError(f"the allocator refused blocks it had: stream {sequence.stream}")
@@ -116,8 +133,11 @@ class Room:
     def _collect(
         self, running: list[Sequence], for_: Sequence, blocks: int, slots: int
     ) -> list[Sequence] | None:
-        """Who has to go for that much, as the scheduler orders them; None: all would not do."""
-        leader = min(self.batch.running(), key=_rank)
+        """Who has to go for that much, as the scheduler orders them; None: all would not do.
+
+        The blocks of those that were set aside go first.
+        """
+        leader = min(self.batch.running(), key=_rank, default=None)
         allowed = {
             each.stream
             for each in running
@@ -130,15 +150,28 @@ class Room:
         offered = self.scheduler.victims(running, for_)
         if for_ is leader:  # whatever the scheduler thinks of it
             offered = chain(offered, sorted(running, key=_rank, reverse=True))
-        victims: list[Sequence] = []
+        victims = [] if blocks <= 0 else self._set_aside(for_, blocks)
+        aside = len(victims)
+        if slots == 0 and self.allocator.freeable(victims) >= blocks:
+            return victims
         for victim in offered:
             if victim.stream not in allowed:
                 continue
             allowed.discard(victim.stream)
             victims.append(victim)
-            if len(victims) >= slots and self.allocator.freeable(victims) >= blocks:
+            if len(victims) - aside >= slots and self.allocator.freeable(victims) >= blocks:
                 return victims
         return None
+
+    def _set_aside(self, for_: Sequence, blocks: int) -> list[Sequence]:
+        """As many of those as that takes, or all; first whose readers are not back."""
+        victims: list[Sequence] = []
+        for sequence in sorted(self.aside.values(), key=lambda each: not each.paused):
+            if self.allocator.freeable(victims) >= blocks:
+                break
+            if sequence is not for_:
+                victims.append(sequence)
+        return victims
 
 
 def _rank(sequence: Sequence) -> tuple[int, int]:

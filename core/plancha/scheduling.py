@@ -54,7 +54,7 @@ def take_in(planner: Planner, messages: list[Inbox], now: float) -> None:
                         case Truncate(stream, keep):
                             planner.truncate(stream, keep, now)
                         case Pause(stream):
-                            planner.pause(stream, now)
+                            planner.pause(stream)
                         case Resume(stream):
                             planner.resume(stream, now)
             case _:

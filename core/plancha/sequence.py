@@ -36,6 +36,7 @@ class Sequence:
     block_hashes: list[bytes] = attrs.field(factory=list)  # of its leading full blocks
     joined_once: bool = False
     preemptions: int = 0
+    paused: bool = False  # its reader lags: it is not to run
     passed: int = 0  # others that joined past it, since it was first of the line and did not fit
     passed_since_s: float | None = None
     prompt_reported: int = 1  # prompt positions whose log-probability was sent; the first has none

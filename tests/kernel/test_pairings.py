@@ -65,7 +65,7 @@ def simulation_of(rig: Any, scheduler: str, allocator: str, **sizes: Any) -> Any
 
 @attrs.define
 class Traffic:
-    """Random requests, of which some share a beginning and some are cancelled."""
+    """Random requests: some share a beginning, some are cancelled, some have a slow reader."""
 
     simulation: Any
     randomness: random.Random
@@ -90,6 +90,14 @@ class Traffic:
             self.cancelled.add(stream := self.randomness.choice(alive))
             self.simulation.cancel(stream)
 
+    def pause_or_resume(self) -> None:
+        alive = self.simulation.planner.sequences
+        for stream in self.randomness.sample(sorted(alive), min(3, len(alive))):
+            if alive[stream].paused:
+                self.simulation.resume(stream)
+            elif self.randomness.random() < 0.5:
+                self.simulation.pause(stream)
+
     def run(self, requests: int) -> None:
         while requests or self.simulation.planner.sequences:
             for _ in range(self.randomness.choice([0, 0, 1, 2])):
@@ -98,6 +106,8 @@ class Traffic:
                     requests -= 1
             if self.randomness.random() < 0.1:
                 self.cancel()
+            if self.randomness.random() < 0.2:
+                self.pause_or_resume()
             self.simulation.step()
 
     def check(self) -> None:

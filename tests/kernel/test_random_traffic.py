@@ -18,6 +18,9 @@ move = st.one_of(
     st.tuples(st.just("cancel in flight"), which, st.just(0)),
     st.tuples(st.just("truncate"), which, st.integers(0, 9)),
     st.tuples(st.just("fail"), st.just(0), st.just(0)),
+    st.tuples(st.just("pause"), which, st.just(0)),
+    st.tuples(st.just("pause in flight"), which, st.just(0)),
+    st.tuples(st.just("resume"), which, st.just(0)),
     st.tuples(st.just("steps"), st.integers(1, 12), st.just(0)),
 )
 
@@ -42,14 +45,14 @@ class Traffic:
             if simulation.start() is not None:
                 simulation._executor.reset()
                 simulation.planner.fail(simulation.clock())
-        elif kind == "cancel in flight":
+        elif kind.endswith("in flight"):
             plan = simulation.start()
             if alive:
-                simulation.cancel(alive[first % len(alive)])
+                getattr(simulation, kind.split()[0])(alive[first % len(alive)])
             if plan is not None:
                 simulation.commit(plan)
-        elif alive and kind == "cancel":
-            simulation.cancel(alive[first % len(alive)])
+        elif alive and kind in ("cancel", "pause", "resume"):
+            getattr(simulation, kind)(alive[first % len(alive)])
         elif alive:
             simulation.planner.truncate(alive[first % len(alive)], second, 0.0)
         simulation.take_frame()
@@ -79,6 +82,8 @@ def test_every_stream_ends_once_with_its_own_tokens(
     traffic = Traffic(simulation)
     for kind, first, second in moves:
         traffic.play(kind, first, second)
+    for stream in simulation.planner.sequences:
+        simulation.resume(stream)
     simulation.run()
     assert set(simulation.finished) == set(traffic.asked)
     assert simulation.allocator.stats().available == blocks

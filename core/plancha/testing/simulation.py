@@ -86,6 +86,14 @@ class Simulation:
         self.planner.cancel(stream, self.clock())
         self.take_frame()
 
+    def pause(self, stream: int) -> None:
+        """The reader lags."""
+        self.planner.pause(stream)
+
+    def resume(self, stream: int) -> None:
+        """The reader is back."""
+        self.planner.resume(stream, self.clock())
+
     def start(self) -> Plan | None:
         """Plan a step and leave it in flight."""
         plan = self.planner.plan(self.clock())
@@ -135,17 +143,19 @@ class Simulation:
             self.finished[finished.stream] = finished
 
     def check_books(self) -> None:
-        """Free, held and cached blocks make the pool, and nobody who waits holds any of it."""
+        """Free, held and cached blocks make the pool; who waits and was not set aside has none."""
         stats = self.allocator.stats()
-        running = self.planner.batch.running()
-        held = {block for sequence in running for block in sequence.blocks}
+        aside = self.planner.room.aside
+        holders = [*self.planner.batch.running(), *aside.values()]
+        held = {block for sequence in holders for block in sequence.blocks}
         where = f"after step {len(self.plans)}"
         assert stats.used == len(held), f"{where}: {stats.used} used, {len(held)} held"
         assert stats.free + stats.used + stats.cached == stats.total, f"{where}: blocks are lost"
         hosted = 0
         for sequence in self.planner.sequences.values():
             waits = sequence.slot is None
-            assert not (waits and sequence.blocks), f"{where}: a waiting sequence holds blocks"
+            if waits and sequence.stream not in aside:
+                assert not sequence.blocks, f"{where}: a waiting sequence holds blocks"
             assert waits or not sequence.host_blocks, f"{where}: who runs holds host blocks"
             hosted += len(sequence.host_blocks)
         lent = stats.host_total - stats.host_free
