@@ -18,6 +18,7 @@ from plancha.report import Report
 from plancha.room import Room
 from plancha.rows import Rows
 from plancha.sequence import Sequence
+from plancha.siblings import Siblings
 from plancha.step_cost import StepCost
 
 log = structlog.get_logger()
@@ -63,7 +64,7 @@ class Planner:
             alive=self.sequences,
         )
         self._rows = Rows(site=site, batch=self.batch, joining=joining, cost=self.cost)
-        self._held: dict[int, list[Sequence]] = {}  # further outputs, by the first one's stream
+        self._siblings = Siblings(batch=self.batch, alive=self.sequences.get)
         self._pausing: list[Sequence] = []  # since the last plan
         self._paused: dict[int, Sequence] = {}  # out of the batch and of the line, by stream
         self._steps = 0
@@ -103,10 +104,7 @@ class Planner:
         A prompt's outputs after the first wait until the prompt is computed, to share its blocks.
         """
         self.sequences[sequence.stream] = sequence
-        parent = sequence.parent
-        if parent is not None and parent.stream in self.sequences:
-            self._held.setdefault(parent.stream, []).append(sequence)
-        else:
+        if not self._siblings.hold(sequence):
             self._line_up(sequence, now)
 
     def cancel(self, stream: int, now: float) -> None:
@@ -213,31 +211,9 @@ class Planner:
             log.exception("scheduler_remove_failed", stream=sequence.stream)
 
     def _let_go(self, now: float) -> None:
-        """Further outputs of prompts that are computed line up.
-
-        If a prompt's first output ended before that, the next one computes it and answers for it.
-        """
-        for stream in list(self._held):
-            first = self.sequences.get(stream)
-            if first is not None and not self._prompt_computed(first):
-                continue
-            outputs = self._held.pop(stream)
-            if first is None and outputs and not _had_its_prompt(outputs[0].parent):
-                heir, *outputs = outputs
-                heir.parent = None
-                self._line_up(heir, now)
-                for sequence in outputs:
-                    sequence.parent = heir
-                if outputs:
-                    self._held[heir.stream] = outputs
-                continue
-            for sequence in outputs:
-                self._line_up(sequence, now)
-
-    def _prompt_computed(self, sequence: Sequence) -> bool:
-        if sequence.slot is None:
-            return False
-        return bool(self.batch.computed[sequence.slot] >= sequence.prompt_tokens)
+        """Further outputs of prompts that are computed line up."""
+        for sequence in self._siblings.released():
+            self._line_up(sequence, now)
 
     def _observe(self, plan: Plan, done: StepDone) -> None:
         seconds = done.seconds - done.timings.get("copies", 0.0)
@@ -333,9 +309,7 @@ class Planner:
         self._paused.pop(sequence.stream, None)
         del self.sequences[sequence.stream]
         self._unline(sequence)
-        for held in self._held.values():
-            if sequence in held:
-                held.remove(sequence)
+        self._siblings.forget(sequence)
         first = sequence.parent is None
         output = sequence.length - sequence.prompt_tokens
         self.report.finished(
@@ -348,7 +322,7 @@ class Planner:
                 failure=failure,
             )
         )
-        if sequence.stream in self._held and not self.in_flight:
+        if self._siblings.waits_for(sequence.stream) and not self.in_flight:
             self._let_go(now)
 
     def _take_in_flight(self) -> Plan:
@@ -356,7 +330,3 @@ class Planner:
         if plan is None:
             raise RuntimeError("no step is in flight")
         return plan
-
-
-def _had_its_prompt(ended: Sequence | None) -> bool:
-    return ended is not None and ended.prefilled >= ended.prompt_tokens
