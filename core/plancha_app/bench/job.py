@@ -44,6 +44,8 @@ class Job:
         Of prompts and arrivals.
     timeout_s
         How long a server may be silent before a request counts as failed.
+    key_file
+        A file that holds the API key: on a command line it could be read by others.
     out
         Write one JSON object a request to this file.
     """
@@ -61,4 +63,5 @@ class Job:
     ignore_eos: bool = True
     seed: int = 0
     timeout_s: Positive = 600.0
+    key_file: Path | None = None
     out: Path | None = None

@@ -8,7 +8,7 @@ from anyio import create_task_group, sleep
 
 from plancha_app.bench.client import Outcome, ask
 from plancha_app.bench.job import Job
-from plancha_app.bench.workload import Ask
+from plancha_app.bench.workload import Ask, WorkloadError
 
 HEADERS = {"Content-Type": "application/json"}
 
@@ -22,13 +22,14 @@ async def drive(
 ) -> list[Outcome]:
     """Send every request; `ended` hears of each outcome as it comes. In the order of the asks.
 
-    Raises `ServerError` when the server does not answer.
+    Raises `ServerError` when the server does not answer, and `WorkloadError` for a key that cannot
+    be read.
     """
     outcomes: list[Outcome] = []
     timeout = aiohttp.ClientTimeout(total=None, sock_read=job.timeout_s, sock_connect=30)
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(
-        timeout=timeout, connector=connector, headers=HEADERS
+        timeout=timeout, connector=connector, headers={**HEADERS, **_key(job)}
     ) as session:
         model = job.model or await _first_model(session, url)
         began = time.perf_counter()
@@ -55,9 +56,20 @@ async def drive(
     return sorted(outcomes, key=lambda outcome: outcome.ask.number)
 
 
+def _key(job: Job) -> dict[str, str]:
+    if job.key_file is None:
+        return {}
+    try:
+        return {"Authorization": f"Bearer {job.key_file.read_text('utf-8').strip()}"}
+    except (OSError, UnicodeDecodeError) as error:
+        raise WorkloadError(f"--key-file {job.key_file} cannot be read: {error}") from None
+
+
 async def _first_model(session: aiohttp.ClientSession, url: str) -> str:
     try:
         async with session.get(f"{url}/v1/models") as response:
+            if response.status == 401:
+                raise ServerError(f"{url} wants a key; give one with --key-file")
             models = (await response.json())["data"]
             return str(models[0]["id"])
     except (TimeoutError, aiohttp.ClientError) as error:

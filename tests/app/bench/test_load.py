@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import attrs
 import pytest
 from aiohttp import web
 
@@ -203,3 +204,26 @@ async def test_the_command_prints_a_json_line_and_writes_one_per_request(
     assert (summary["requests"], summary["failed"], summary["output_tokens"]) == (3, 0, 6)
     assert [row["number"] for row in rows] == [0, 1, 2]
     assert {row["output_tokens"] for row in rows} == {2}
+
+
+async def test_a_key_from_a_file_goes_with_every_request(tmp_path: Path) -> None:
+    server, seen = Server(), []
+
+    async def completions(request: web.Request) -> web.StreamResponse:
+        seen.append(request.headers["Authorization"])
+        return await server.completions(request)
+
+    async def models(request: web.Request) -> web.Response:
+        if request.headers.get("Authorization") != "Bearer pk-abc":
+            return web.Response(status=401)
+        return await server.models(request)
+
+    key_file = tmp_path / "key"
+    key_file.write_text("pk-abc\n")
+    job = Job(requests=2, concurrency=1, prompt_tokens="4", output_tokens="2", key_file=key_file)
+    async with serving(completions, models) as url:
+        outcomes = await drive(url, job, workload(job), lambda outcome: None)
+        with pytest.raises(ServerError, match="--key-file"):
+            await drive(url, attrs.evolve(job, key_file=None), workload(job), lambda outcome: None)
+    assert [outcome.error for outcome in outcomes] == [None, None]
+    assert seen == ["Bearer pk-abc"] * 2
