@@ -1,10 +1,24 @@
 """How a sequence's next token is chosen: the parameters, checked once where they enter."""
 
 import math
+from collections.abc import Mapping
 
 import attrs
 
 from plancha.failure import invalid
+
+RANGES: Mapping[str, tuple[float, float]] = {
+    "temperature": (0, 2),
+    "top_p": (0, 1),
+    "min_p": (0, 1),
+    "frequency_penalty": (-2, 2),
+    "presence_penalty": (-2, 2),
+    "repetition_penalty": (0.01, 100),
+}
+"""Lowest and highest of each number."""
+
+MOST_BIAS = 100
+"""Of a logit, up or down."""
 
 
 @attrs.frozen(kw_only=True)
@@ -34,23 +48,16 @@ class Sampling:
     ignore_eos: bool = False
 
     def __attrs_post_init__(self) -> None:
-        _within("temperature", self.temperature, 0, 2)
-        _within("top_p", self.top_p, 0, 1)
-        _within("min_p", self.min_p, 0, 1)
-        _within("frequency_penalty", self.frequency_penalty, -2, 2)
-        _within("presence_penalty", self.presence_penalty, -2, 2)
-        _within("repetition_penalty", self.repetition_penalty, 0.01, 100)
+        for param, (low, high) in RANGES.items():
+            _within(param, getattr(self, param), low, high)
         if self.top_k < -1:
             raise invalid("top_k", f"top_k is {self.top_k}; it must be -1 or 0 (off), or positive.")
         if self.min_tokens < 0:
             raise invalid("min_tokens", f"min_tokens is {self.min_tokens}; it must be 0 or more.")
         if self.seed is not None and not -(2**63) <= self.seed < 2**64:
             raise invalid("seed", f"seed is {self.seed}; it must fit in 64 bits.")
-        for token, bias in self.logit_bias:
-            if not -100 <= bias <= 100:
-                raise invalid(
-                    "logit_bias", f"logit_bias of {token} is {bias}; it must be from -100 to 100."
-                )
+        for _, bias in self.logit_bias:
+            _within("logit_bias", bias, -MOST_BIAS, MOST_BIAS)
 
     @property
     def greedy(self) -> bool:

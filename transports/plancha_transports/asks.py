@@ -1,6 +1,7 @@
 """From the JSON object of each door to the `Call` it means, with how the answer is to be given."""
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import attrs
@@ -9,16 +10,9 @@ from plancha.call import Call
 from plancha.failure import invalid
 from plancha.sampling import Sampling
 from plancha_transports.chat_messages import messages
-from plancha_transports.fields import (
-    Check,
-    boolean,
-    read,
-    table,
-    whole_number,
-    whole_number_from,
-    wrong,
-)
-from plancha_transports.known_fields import EVERYWHERE, SAMPLING, UNSUPPORTED
+from plancha_transports.field_table import FieldTable
+from plancha_transports.fields import Check, boolean, whole_number_from, wrong
+from plancha_transports.known_fields import EVERYWHERE, NEVER_NULL, SAMPLING, UNSUPPORTED
 from plancha_transports.options import HttpOptions
 from plancha_transports.prompts import Prompt, prompt, prompts
 
@@ -27,6 +21,80 @@ COMPLETION_TOKENS = 16
 
 MOST_ALTERNATIVES = 20
 """Reported with a token at most, as in OpenAI's chat API."""
+
+STREAM_OPTIONS = FieldTable(
+    checks={"include_usage": boolean.described("One more chunk, with the usage.", default=False)},
+    defaults_only={"continuous_usage_stats": (False,), "include_obfuscation": (False,)},
+)
+
+OUTPUT_TOKENS: Mapping[str, Check[Any]] = {
+    name: whole_number_from(1).described("Output tokens at most; without it as many as fit.")
+    for name in ("max_tokens", "max_completion_tokens")
+}
+
+GENERATE_FIELDS = FieldTable(
+    checks={
+        **EVERYWHERE,
+        **OUTPUT_TOKENS,
+        "prompt": prompt.described("Either this or messages: text, or token ids."),
+        "messages": messages.described("Either this or prompt: a chat."),
+    },
+    defaults_only={**UNSUPPORTED, "stream": (True,)},
+    never_null=NEVER_NULL,
+)
+"""Of `/generate` and of a WebSocket's "generate" message."""
+
+
+@cache
+def completion_fields(max_n: int) -> FieldTable:
+    """Of `/v1/completions`."""
+    return FieldTable(
+        checks={
+            **EVERYWHERE,
+            **_openai_checks(max_n),
+            "prompt": prompts.described("One or several, as text or as token ids."),
+            "max_tokens": whole_number_from(0).described(
+                f"Output tokens at most; 0 only with echo. Without it {COMPLETION_TOKENS}, or "
+                "fewer where fewer fit."
+            ),
+            "echo": boolean.described("Give each prompt back before its output.", default=False),
+            "logprobs": whole_number_from(0, MOST_ALTERNATIVES).described(
+                "Report log-probabilities, with so many alternatives for each token."
+            ),
+        },
+        defaults_only=UNSUPPORTED,
+        required=("prompt",),
+        never_null=NEVER_NULL,
+    )
+
+
+@cache
+def chat_fields(max_n: int) -> FieldTable:
+    """Of `/v1/chat/completions`."""
+    return FieldTable(
+        checks={
+            **EVERYWHERE,
+            **_openai_checks(max_n),
+            **OUTPUT_TOKENS,
+            "messages": messages,
+            "logprobs": boolean.described("Report log-probabilities.", default=False),
+            "top_logprobs": whole_number_from(0, MOST_ALTERNATIVES).described(
+                "With logprobs: so many alternatives for each token.", default=0
+            ),
+        },
+        defaults_only=UNSUPPORTED,
+        required=("messages",),
+        never_null=NEVER_NULL,
+    )
+
+
+def _openai_checks(max_n: int) -> Mapping[str, Check[Any]]:
+    return {
+        "stream": boolean.described("Answer as server-sent events.", default=False),
+        "stream_options": STREAM_OPTIONS.check().described("Only with stream: true."),
+        "n": whole_number_from(1, max_n).described("Outputs of each prompt.", default=1),
+        "best_of": whole_number_from(1, max_n).described("If given, the same as n."),
+    }
 
 
 @attrs.frozen(kw_only=True)
@@ -41,41 +109,24 @@ class Ask:
 
 def generate_ask(body: Mapping[str, object], header_label: str | None) -> Ask:
     """`/generate` and WebSocket: `prompt` or `messages`; without max_tokens as many as fit."""
-    checks = {
-        **EVERYWHERE,
-        "prompt": prompt,
-        "messages": messages,
-        "max_completion_tokens": whole_number,
-    }
-    found = read(body, checks, {**UNSUPPORTED, "stream": (True,)})
+    found = GENERATE_FIELDS.read(body)
     if ("prompt" in found) == ("messages" in found):
         raise invalid("prompt", "Exactly one of prompt and messages must be given.")
-    limit = _limit(found, least=1)
     texts = (found["prompt"],) if "prompt" in found else ()
     chat = found.get("messages")
-    return Ask(call=_call(body, found, header_label, limit, prompts=texts, messages=chat))
+    return Ask(call=_call(found, header_label, _limit(found), prompts=texts, messages=chat))
 
 
 def completion_ask(
     body: Mapping[str, object], header_label: str | None, options: HttpOptions
 ) -> Ask:
     """`/v1/completions`."""
-    checks = {
-        **EVERYWHERE,
-        **_openai_checks(options),
-        "prompt": prompts,
-        "echo": boolean,
-        "logprobs": whole_number_from(0, MOST_ALTERNATIVES),
-    }
-    found = read(body, checks, UNSUPPORTED)
-    if "prompt" not in found:
-        raise invalid("prompt", "prompt is missing.")
+    found = completion_fields(options.max_n).read(body)
     texts = found["prompt"]
     echo = found.get("echo", False)
     limit = _limit(found, least=0 if echo else 1, default=COMPLETION_TOKENS)
     return Ask(
         call=_call(
-            body,
             found,
             header_label,
             limit,
@@ -93,25 +144,13 @@ def completion_ask(
 
 def chat_ask(body: Mapping[str, object], header_label: str | None, options: HttpOptions) -> Ask:
     """`/v1/chat/completions`; without max_tokens as many as fit."""
-    checks = {
-        **EVERYWHERE,
-        **_openai_checks(options),
-        "messages": messages,
-        "max_completion_tokens": whole_number,
-        "logprobs": boolean,
-        "top_logprobs": whole_number_from(0, MOST_ALTERNATIVES),
-    }
-    found = read(body, checks, UNSUPPORTED)
-    if "messages" not in found:
-        raise invalid("messages", "messages is missing.")
-    limit = _limit(found, least=1)
+    found = chat_fields(options.max_n).read(body)
     chat = found["messages"]
     return Ask(
         call=_call(
-            body,
             found,
             header_label,
-            limit,
+            _limit(found),
             prompts=(),
             messages=chat,
             n=_outputs(found, 1, options),
@@ -131,17 +170,7 @@ class _Limit:
     is_default: bool = False
 
 
-def _openai_checks(options: HttpOptions) -> dict[str, Check]:
-    return {
-        "stream": boolean,
-        "stream_options": table,
-        "n": whole_number_from(1, options.max_n),
-        "best_of": whole_number,
-    }
-
-
 def _call(
-    body: Mapping[str, object],
     found: dict[str, Any],
     header_label: str | None,
     limit: _Limit,
@@ -160,7 +189,7 @@ def _call(
             f"it must not be over {limit.param}, which is {limit.tokens}.",
         )
     return Call(
-        model=_model(body, found),
+        model=_model(found),
         prompts=prompts,
         messages=messages,
         sampling=sampling,
@@ -177,18 +206,14 @@ def _call(
     )
 
 
-def _model(body: Mapping[str, object], found: dict[str, Any]) -> str | None:
-    """None when the body names none. A null is a mistake, not a wish for any model."""
-    named = [name for name in ("model", "model_id") if name in body]
-    for name in named:
-        if name not in found:
-            raise wrong(name, None, "a model's name, or left out")
-    if len({found[name] for name in named}) > 1:
+def _model(found: dict[str, Any]) -> str | None:
+    named = {found[name] for name in ("model", "model_id") if name in found}
+    if len(named) > 1:
         raise invalid("model_id", "model and model_id name different models.")
-    return found[named[0]] if named else None
+    return named.pop() if named else None
 
 
-def _limit(found: dict[str, Any], *, least: int, default: int | None = None) -> _Limit:
+def _limit(found: dict[str, Any], *, least: int = 1, default: int | None = None) -> _Limit:
     given = [name for name in ("max_completion_tokens", "max_tokens") if name in found]
     if not given:
         return _Limit(default, is_default=True)
@@ -229,7 +254,4 @@ def _include_usage(found: dict[str, Any]) -> bool:
         return False
     if not found.get("stream", False):
         raise invalid("stream_options", "stream_options is only allowed with stream: true.")
-    checks: Mapping[str, Check] = {"include_usage": boolean}
-    defaults_only = {"continuous_usage_stats": (False,), "include_obfuscation": (False,)}
-    options = read(found["stream_options"], checks, defaults_only, "stream_options.")
-    return bool(options.get("include_usage", False))
+    return bool(found["stream_options"].get("include_usage", False))

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from plancha.failure import invalid
-from plancha_transports.fields import Check, array, read, string, table, wrong
+from plancha_transports.field_table import FieldTable
+from plancha_transports.fields import array, check, string, table, wrong
 
 Message = Mapping[str, str]
 
@@ -18,32 +19,24 @@ NOTHING_ELSE: Mapping[str, tuple[object, ...]] = {
 }
 
 
-def messages(name: str, value: object) -> tuple[Message, ...]:
-    """A non-empty list of messages; lists of text parts are joined.
-
-    Raises `RequestFailed`. What roles there are, and in which order, is the template's word.
-    """
-    found = array(name, value)
-    if not found:
-        raise invalid(name, f"{name} is empty; it must have at least one message.")
-    return tuple(_message(f"{name}[{index}]", each) for index, each in enumerate(found))
+@check(type="string", enum=["text"])
+def _part_type(name: str, value: object) -> str:
+    if value != "text":
+        raise wrong(name, value, '"text": there are no other parts yet')
+    return "text"
 
 
-def _message(name: str, value: object) -> Message:
-    checks: Mapping[str, Check] = {"role": _role, "content": _content, "name": string}
-    message = read(table(name, value), checks, NOTHING_ELSE, f"{name}.")
-    for wanted in ("role", "content"):
-        if wanted not in message:
-            raise invalid(f"{name}.{wanted}", f"{name} has no {wanted}.")
-    return message
+PART = FieldTable(checks={"type": _part_type, "text": string}, required=("type", "text"))
 
 
+@check(type="string", minLength=1)
 def _role(name: str, value: object) -> str:
     if not isinstance(value, str) or not value:
         raise wrong(name, value, 'a role such as "user"')
     return value
 
 
+@check(anyOf=[string.schema, {"type": "array", "items": PART.schema()}])
 def _content(name: str, value: object) -> str:
     if isinstance(value, str):
         return value
@@ -54,9 +47,29 @@ def _content(name: str, value: object) -> str:
 
 def _part(name: str, value: object) -> str:
     part = table(name, value)
-    if part.get("type") != "text":
-        raise wrong(f"{name}.type", part.get("type"), '"text": there are no other parts yet')
-    found = read(part, {"type": string, "text": string}, {}, f"{name}.")
-    if "text" not in found:
-        raise invalid(f"{name}.text", f"{name} has no text.")
-    return str(found["text"])
+    _part_type(f"{name}.type", part.get("type"))  # told first, whatever else such a part has
+    return str(PART.read(part, f"{name}.")["text"])
+
+
+MESSAGE = FieldTable(
+    checks={
+        "role": _role.described("What the model's chat template knows, such as user."),
+        "content": _content,
+        "name": string,
+    },
+    defaults_only=NOTHING_ELSE,
+    required=("role", "content"),
+)
+
+
+@check(type="array", minItems=1, items=MESSAGE.schema())
+def messages(name: str, value: object) -> tuple[Message, ...]:
+    """A non-empty list of messages; lists of text parts are joined.
+
+    Raises `RequestFailed`. What roles there are, and in which order, is the template's word.
+    """
+    found = array(name, value)
+    if not found:
+        raise invalid(name, f"{name} is empty; it must have at least one message.")
+    one = MESSAGE.check()
+    return tuple(one(f"{name}[{index}]", each) for index, each in enumerate(found))

@@ -1,4 +1,4 @@
-"""Reading a JSON object field by field: strict types, no unknown names, null means absent.
+"""Checks of single JSON values: strict types, and each says in JSON Schema what it lets through.
 
 A check takes a field's name and value, and returns the value as its type or raises `RequestFailed`
 naming both. `true` is no number, `"1"` is none either, and `1.0` is no whole number.
@@ -6,12 +6,15 @@ naming both. `true` is no number, `"1"` is none either, and `1.0` is no whole nu
 
 import re
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+import attrs
 
 from plancha.failure import RequestFailed, invalid
 
-Check = Callable[[str, object], Any]
+T = TypeVar("T")
+Schema = Mapping[str, Any]
+"""JSON Schema, draft 2020-12, as OpenAPI 3.1 has it."""
 
 LABEL = re.compile(r"[!-~]{1,128}")
 TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,17}")
@@ -20,29 +23,29 @@ MAX_STOP_TOKEN_IDS = 128
 SHOWN_CHARACTERS = 60
 
 
-def read(
-    table: Mapping[str, object],
-    checks: Mapping[str, Check],
-    defaults_only: Mapping[str, tuple[object, ...]],
-    within: str = "",
-) -> dict[str, Any]:
-    """The checked values of the fields that are there and not null.
+@attrs.frozen
+class Check(Generic[T]):
+    """What a value must be, twice: as code, and as the schema that /openapi.json shows.
 
-    Fields of `defaults_only` are known and do nothing yet: null and the values listed are let
-    through. `within` is put before names in errors ("stream_options."). Raises `RequestFailed` for
-    the first field that is unknown, of another type or out of range.
+    A test holds the two together: they let the same values through. (But for 1.0, which is an
+    integer to JSON Schema.)
     """
-    found = {}
-    for name, value in table.items():
-        if name in checks:
-            if value is not None:
-                found[name] = checks[name](within + name, value)
-        elif name in defaults_only:
-            if value is not None and not _is_one_of(value, defaults_only[name]):
-                raise _unsupported(within + name, value, defaults_only[name])
-        else:
-            raise _unknown(name, within, (*checks, *defaults_only))
-    return found
+
+    take: Callable[[str, object], T]
+    schema: Schema
+
+    def __call__(self, name: str, value: object) -> T:
+        """The value as its type. Raises `RequestFailed`."""
+        return self.take(name, value)
+
+    def described(self, description: str, **more: Any) -> "Check[T]":
+        """The same check for one field: what it does there, its default, and the like."""
+        return Check(self.take, {**self.schema, "description": description, **more})
+
+
+def check(**schema: Any) -> Callable[[Callable[[str, object], T]], Check[T]]:
+    """Decorator: makes a `Check` of a function. `schema` is what it lets through."""
+    return lambda take: Check(take, schema)
 
 
 def wrong(name: str, value: object, right: str) -> RequestFailed:
@@ -62,6 +65,7 @@ def shown(value: object) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
 
 
+@check(type="integer")
 def whole_number(name: str, value: object) -> int:
     """An integer of any size."""
     if type(value) is not int:
@@ -69,17 +73,23 @@ def whole_number(name: str, value: object) -> int:
     return value
 
 
-def whole_number_from(low: int, high: int) -> Check:
+def whole_number_from(low: int, high: int | None = None) -> Check[int]:
     """The check for an integer from `low` to `high`."""
+    right = f"a whole number, {low} or more"
+    schema = {"type": "integer", "minimum": low}
+    if high is not None:
+        right = f"a whole number from {low} to {high}"
+        schema["maximum"] = high
 
-    def check(name: str, value: object) -> int:
-        if type(value) is not int or not low <= value <= high:
-            raise wrong(name, value, f"a whole number from {low} to {high}")
+    def take(name: str, value: object) -> int:
+        if type(value) is not int or value < low or (high is not None and value > high):
+            raise wrong(name, value, right)
         return value
 
-    return check
+    return Check(take, schema)
 
 
+@check(type="number")
 def number(name: str, value: object) -> float:
     """An integer or a float; JSON knows no infinity."""
     if type(value) is int or type(value) is float:
@@ -87,6 +97,18 @@ def number(name: str, value: object) -> float:
     raise wrong(name, value, "a number")
 
 
+def number_from(low: float, high: float) -> Check[float]:
+    """The check for a number from `low` to `high`."""
+
+    def take(name: str, value: object) -> float:
+        if (type(value) is not int and type(value) is not float) or not low <= value <= high:
+            raise wrong(name, value, f"a number from {low:g} to {high:g}")
+        return value
+
+    return Check(take, {"type": "number", "minimum": low, "maximum": high})
+
+
+@check(type="boolean")
 def boolean(name: str, value: object) -> bool:
     """true or false."""
     if type(value) is not bool:
@@ -94,6 +116,7 @@ def boolean(name: str, value: object) -> bool:
     return value
 
 
+@check(type="string")
 def string(name: str, value: object) -> str:
     """Text, the empty one too."""
     if not isinstance(value, str):
@@ -101,6 +124,7 @@ def string(name: str, value: object) -> str:
     return value
 
 
+@check(type="string", pattern=f"^{LABEL.pattern}$")
 def label(name: str, value: object) -> str:
     """A client's own id: 1 to 128 visible ASCII characters."""
     if not isinstance(value, str) or LABEL.fullmatch(value) is None:
@@ -108,6 +132,7 @@ def label(name: str, value: object) -> str:
     return value
 
 
+@check(type="array")
 def array(name: str, value: object) -> list[object]:
     """A list of anything."""
     if not isinstance(value, list):
@@ -115,6 +140,7 @@ def array(name: str, value: object) -> list[object]:
     return value
 
 
+@check(type="object")
 def table(name: str, value: object) -> dict[str, object]:
     """An object of anything."""
     if not isinstance(value, dict):
@@ -122,6 +148,7 @@ def table(name: str, value: object) -> dict[str, object]:
     return value
 
 
+@check(type="object", additionalProperties={"type": "string"})
 def strings(name: str, value: object) -> dict[str, str]:
     """An object whose values are all strings."""
     found: dict[str, str] = {}
@@ -132,6 +159,7 @@ def strings(name: str, value: object) -> dict[str, str]:
     return found
 
 
+@check(type="array", items={"type": "integer"})
 def token_ids(name: str, value: object) -> tuple[int, ...]:
     """A list of integers; whether the vocabulary knows them is asked later."""
     values = array(name, value)
@@ -141,6 +169,7 @@ def token_ids(name: str, value: object) -> tuple[int, ...]:
     return tuple(values)  # type: ignore[arg-type]
 
 
+@check(type="array", items={"type": "integer"}, maxItems=MAX_STOP_TOKEN_IDS)
 def stop_token_ids(name: str, value: object) -> tuple[int, ...]:
     """Token ids that end an answer; every step compares with each of them."""
     found = token_ids(name, value)
@@ -149,6 +178,12 @@ def stop_token_ids(name: str, value: object) -> tuple[int, ...]:
     return found
 
 
+@check(
+    anyOf=[
+        {"type": "string", "minLength": 1},
+        {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": MAX_STOPS},
+    ]
+)
 def stops(name: str, value: object) -> tuple[str, ...]:
     """One stop string or up to `MAX_STOPS` of them, none empty."""
     values = [value] if isinstance(value, str) else value
@@ -161,31 +196,25 @@ def stops(name: str, value: object) -> tuple[str, ...]:
     return tuple(values)
 
 
-def logit_bias(name: str, value: object) -> tuple[tuple[int, float], ...]:
-    """An object from token ids, written as strings, to numbers."""
-    biases = []
-    for token, bias in table(name, value).items():
-        if TOKEN_ID.fullmatch(token) is None:
-            raise invalid(name, f"{name} has the key {shown(token)}; keys must be token ids.")
-        if type(bias) is not int and type(bias) is not float:
-            raise invalid(name, f"{name} of {token} is {shown(bias)}; it must be a number.")
-        biases.append((int(token), float(bias)))
-    return tuple(biases)
+def logit_bias_within(most: float) -> Check[tuple[tuple[int, float], ...]]:
+    """The check for an object from token ids, as strings, to numbers from -`most` to `most`."""
 
+    def take(name: str, value: object) -> tuple[tuple[int, float], ...]:
+        biases = []
+        for token, bias in table(name, value).items():
+            if TOKEN_ID.fullmatch(token) is None:
+                raise invalid(name, f"{name} has the key {shown(token)}; keys must be token ids.")
+            if (type(bias) is not int and type(bias) is not float) or not -most <= bias <= most:
+                right = f"a number from {-most:g} to {most:g}"
+                raise invalid(name, f"{name} of {token} is {shown(bias)}; it must be {right}.")
+            biases.append((int(token), float(bias)))
+        return tuple(biases)
 
-def _is_one_of(value: object, allowed: tuple[object, ...]) -> bool:
-    return any(type(value) is type(each) and value == each for each in allowed)
-
-
-def _unsupported(name: str, value: object, allowed: tuple[object, ...]) -> RequestFailed:
-    message = f"{name} is {shown(value)}; this server does not support it yet, leave it out"
-    if allowed and not isinstance(allowed[0], list | dict):
-        message += f" or set it to {shown(allowed[0])}"
-    return invalid(name, f"{message}.", "unsupported_parameter")
-
-
-def _unknown(name: str, within: str, known: tuple[str, ...]) -> RequestFailed:
-    near = get_close_matches(name, known, 1) if len(name) <= SHOWN_CHARACTERS else []
-    hint = f"; did you mean {within}{near[0]}?" if near else "."
-    short = name if len(name) <= SHOWN_CHARACTERS else f"{name[: SHOWN_CHARACTERS - 1]}…"
-    return invalid(within + short, f"There is no field {within}{short}{hint}", "unknown_parameter")
+    return Check(
+        take,
+        {
+            "type": "object",
+            "propertyNames": {"pattern": f"^({TOKEN_ID.pattern})$"},
+            "additionalProperties": {"type": "number", "minimum": -most, "maximum": most},
+        },
+    )

@@ -1,10 +1,14 @@
 """The `prompt` of a request: text or token ids, one or several."""
 
-from plancha_transports.fields import array, string, token_ids, wrong
+from plancha_transports.fields import array, check, string, token_ids, wrong
 
 Prompt = str | tuple[int, ...]
 
+_TEXT = {"type": "string"}
+_IDS = {**token_ids.schema, "minItems": 1}
 
+
+@check(anyOf=[_TEXT, _IDS])
 def prompt(name: str, value: object) -> Prompt:
     """One prompt. Raises `RequestFailed`."""
     if isinstance(value, str):
@@ -14,6 +18,14 @@ def prompt(name: str, value: object) -> Prompt:
     return _ids(name, value)
 
 
+@check(
+    anyOf=[
+        _TEXT,
+        {"type": "array", "items": _TEXT, "minItems": 1},
+        _IDS,
+        {"type": "array", "items": _IDS, "minItems": 1},
+    ]
+)
 def prompts(name: str, value: object) -> tuple[Prompt, ...]:
     """One prompt or a list of them. Raises `RequestFailed`."""
     if isinstance(value, str):
