@@ -15,6 +15,7 @@ from plancha.messages import (
     InferenceRequest,
     Int32s,
     Rejected,
+    Reload,
     Submit,
     Upstream,
 )
@@ -129,6 +130,8 @@ async def admission(
 ) -> None:
     """Task: pass on what gateways send, in their order, so that no cancel overtakes its submit."""
     async for message in upstream:
+        if isinstance(message, Reload):
+            policy.site.reload(message)  # before whoever comes after it in this channel
         if not isinstance(message, Submit):
             await inbox.send(message)
             continue

@@ -12,8 +12,10 @@ from typing import Any, Protocol
 
 import attrs
 
-from plancha.messages import Int32s, Moves, Plan, StepDone
+from plancha.messages import Int32s, Moves, Plan, Reload, StepDone
 from plancha.sequence import Sequence
+from plancha.tenant import ANYBODY as ANYBODY
+from plancha.tenant import Tenant as Tenant
 
 CONTRACT = 1
 """Version of this file's promises; a plugin written for another is refused by name."""
@@ -22,35 +24,31 @@ Clock = Callable[[], float]
 """Seconds on a monotonic clock."""
 
 
-@attrs.frozen(kw_only=True)
-class Tenant:
-    """One of those who share the machine."""
-
-    weight: float = 1.0  # of its share beside others of its tier
-    tier: int = 0  # lower goes first
-    max_running: int | None = None  # sequences in the batch at once
-    max_waiting: int | None = None  # sequences outside it
-    tokens_per_minute: int | None = None  # prompt and output together
+LIVE = attrs.setters.NO_OP
+"""Marks what of a `Site` may change while the server runs."""
 
 
-ANYBODY = Tenant()
-"""What a tenant is that the deployment does not name."""
-
-
-@attrs.frozen(kw_only=True)
+@attrs.define(kw_only=True, on_setattr=attrs.setters.frozen)
 class Site:
-    """What the deployment has fixed before a plugin is made."""
+    """What the deployment has fixed before a plugin is made.
+
+    All is frozen but what an operator may change without a restart: `tenants`, `max_waiting`,
+    `queue_timeout_s` and `ttft_targets_s`. Those change in `reload`, between two steps; ask for
+    them when they are needed, and keep no copy.
+    """
 
     max_sequences: int  # batch slots
     max_batched_tokens: int  # tokens computed in one step at most
-    max_waiting: int  # sequences that may wait, of all tenants
+    max_waiting: int = attrs.field(on_setattr=LIVE)  # sequences that may wait, of all tenants
     block_size: int  # tokens a KV block holds
     model: str  # path of the checkpoint
     vocabulary: int  # ids the tokenizer has; no other may be sampled
-    tenants: Mapping[str, Tenant] = attrs.field(factory=dict)
+    tenants: Mapping[str, Tenant] = attrs.field(factory=dict, on_setattr=LIVE)
     inter_token_target_s: float = 0.0  # a step with decodes should take no longer; 0: no target
-    queue_timeout_s: float = 0.0  # longest wait for a first step; 0: no limit
-    ttft_targets_s: Mapping[int, float] = attrs.field(factory=dict)  # by tier; sheds load to keep
+    # Longest wait for a first step; 0: no limit.
+    queue_timeout_s: float = attrs.field(default=0.0, on_setattr=LIVE)
+    # By tier; sheds load to keep.
+    ttft_targets_s: Mapping[int, float] = attrs.field(factory=dict, on_setattr=LIVE)
     geometry: "Geometry | None" = None  # known once the executor has loaded
 
     def loaded(self) -> "Geometry":
@@ -62,6 +60,13 @@ class Site:
     def tenant(self, name: str) -> Tenant:
         """The tenant of that name, or `ANYBODY`."""
         return self.tenants.get(name, ANYBODY)
+
+    def reload(self, reload: Reload) -> None:
+        """Take over what the deployment's file says now. For the kernel alone."""
+        self.tenants = reload.tenants
+        self.max_waiting = reload.max_waiting
+        self.queue_timeout_s = reload.queue_timeout_s
+        self.ttft_targets_s = reload.ttft_targets_s
 
 
 @attrs.frozen(kw_only=True)

@@ -2,7 +2,7 @@
 
 import attrs
 
-from plancha.messages import Controls, StepDone, StepFailed
+from plancha.messages import Controls, Reload, StepDone, StepFailed
 from plancha.sequence import Sequence
 
 
@@ -13,4 +13,4 @@ class Admitted:
     sequences: tuple[Sequence, ...]
 
 
-Inbox = Admitted | Controls | StepDone | StepFailed
+Inbox = Admitted | Controls | Reload | StepDone | StepFailed

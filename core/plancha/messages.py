@@ -1,6 +1,6 @@
 """Everything that crosses a channel: frozen, and one message a step, never one a token.
 
-Gateway to worker (`Upstream`): `Submit`, and `Controls` that hold `Cancel` and `Truncate`. Worker
+Gateway to worker (`Upstream`): `Submit`, `Controls` that hold what clients did, `Reload`. Worker
 to gateway (`Downstream`): `Frame` and `Rejected`. Inside the worker: `Admitted` from admission,
 `Plan` to execution, `StepDone` or `StepFailed` back. What concerns many sequences
 is held in columns (NumPy arrays of equal length), since 1,600 small objects a step cost more than
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from plancha.failure import Failure
 from plancha.sampling import Sampling
+from plancha.tenant import Tenant
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
@@ -101,7 +102,21 @@ class Controls:
     controls: tuple[Control, ...]
 
 
-Upstream = Submit | Controls
+@attrs.frozen
+class Reload:
+    """The operator's file was read again: from here on these hold, for all of the worker.
+
+    Each of them replaces what was there; a tenant that is not in `tenants` any more is anybody.
+    Sequences that are already accepted keep their tier.
+    """
+
+    tenants: Mapping[str, Tenant]
+    max_waiting: int  # sequences, of all tenants
+    queue_timeout_s: float  # 0: no limit
+    ttft_targets_s: Mapping[int, float]  # by tier
+
+
+Upstream = Submit | Controls | Reload
 
 
 @attrs.frozen

@@ -11,6 +11,7 @@ from plancha.messages import (
     Downstream,
     Pause,
     Plan,
+    Reload,
     Resume,
     StepDone,
     StepFailed,
@@ -57,6 +58,8 @@ def take_in(planner: Planner, messages: list[Inbox], now: float) -> None:
                             planner.pause(stream)
                         case Resume(stream):
                             planner.resume(stream, now)
+            case Reload():
+                pass  # in force already; that the next step is planned by it is all there is to do
             case _:
                 outcome = message
     if isinstance(outcome, StepDone):

@@ -14,18 +14,16 @@ from plancha_schedulers.line import Line
 class Account:
     """One tenant. Its counter is in virtual tokens, divided by its weight, and never falls."""
 
-    weight: float
     counter: float = 0.0
     served_last: int = 0  # number of the latest turn that was its own
     line: Line = attrs.field(factory=Line)
 
-    def charge(self, price: float) -> None:
-        """It was served that much."""
-        self.counter += price / self.weight
-
 
 class Accounts:
-    """Every tenant's account; iterate over those with a line, the least served first."""
+    """Every tenant's account; iterate over those with a line, the least served first.
+
+    A price is divided by the weight that the tenant has when it pays.
+    """
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -42,7 +40,7 @@ class Accounts:
         """Its tenant's."""
         tenant = sequence.tenant
         if tenant not in self._by_tenant:
-            self._by_tenant[tenant] = Account(self._site.tenant(tenant).weight)
+            self._by_tenant[tenant] = Account()
         return self._by_tenant[tenant]
 
     def line_up(self, sequence: Sequence) -> None:
@@ -63,7 +61,7 @@ class Accounts:
         self._turn_at = max(self._turn_at, account.counter)
         account.served_last = self._turns
         account.line.remove(sequence)
-        account.charge(price)
+        account.counter += price / self._site.tenant(sequence.tenant).weight
         self._rank(account)
 
     def drop(self, sequence: Sequence) -> None:
@@ -77,7 +75,7 @@ class Accounts:
     def charge(self, tenant: str, price: float) -> None:
         """Who never had anybody here pays elsewhere. `sort` must follow the last charge."""
         if tenant in self._by_tenant:
-            self._by_tenant[tenant].charge(price)
+            self._by_tenant[tenant].counter += price / self._site.tenant(tenant).weight
 
     def sort(self) -> None:
         """Bring the order up to date with the counters."""
