@@ -15,6 +15,7 @@ Kind = Literal[
     "not_found",  # unknown model or request id: 404
     "too_large",  # body over the limit: 413
     "media_type",  # not JSON: 415
+    "slow",  # the body did not arrive in time: 408
     "cancelled",  # by a call of its own, not by the client leaving: 499
     "busy",  # a queue is full or a quota used up, try again: 429
     "unavailable",  # loading, draining, deadline in the queue: 503

@@ -1,13 +1,16 @@
 """One WebSocket: requests that run side by side, told apart by the ids their client gave them."""
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 import anyio
+import attrs
 import structlog
 from aiohttp import WSMsgType, web
 from anyio.abc import TaskGroup
 
+from plancha.call import Call
 from plancha.failure import Failure, RequestFailed, engine_error, invalid
 from plancha.gateway import Gateway
 from plancha.generation import Generation
@@ -16,6 +19,7 @@ from plancha_transports.asks import Ask, generate_ask
 from plancha_transports.failures import CANCELLED
 from plancha_transports.fields import label, shown
 from plancha_transports.json_object import parse_object
+from plancha_transports.request_bodies import BodyReader
 from plancha_transports.socket_messages import SocketEvents, cancelled, refused
 
 log = structlog.get_logger()
@@ -24,10 +28,19 @@ log = structlog.get_logger()
 class Conversation:
     """Reads without ever waiting for a request, so that a cancel or a close is heard at once."""
 
-    def __init__(self, gateway: Gateway, socket: web.WebSocketResponse, max_requests: int) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        socket: web.WebSocketResponse,
+        max_requests: int,
+        tenant: Callable[[], str],
+        bodies: BodyReader,
+    ) -> None:
         self._gateway = gateway
         self._socket = socket
         self._max_requests = max_requests
+        self._tenant = tenant  # whose socket it is now; raises when it is nobody's any more
+        self._bodies = bodies
         self._running: dict[str, anyio.CancelScope] = {}
         self._ended = anyio.Event()
 
@@ -54,7 +67,7 @@ class Conversation:
     async def _take(self, text: str, tasks: TaskGroup) -> None:
         client_id: str | None = None
         try:
-            body = parse_object(text, "message")
+            body = await self._bodies.off_loop(len(text), lambda: parse_object(text, "message"))
             kind = body.pop("type", None)
             if kind not in ("generate", "cancel"):
                 raise invalid("type", f'type is {shown(kind)}; it must be "generate" or "cancel".')
@@ -62,7 +75,9 @@ class Conversation:
             if kind == "cancel":
                 self._cancel(client_id, body)
             else:
-                self._start(client_id, body, tasks)
+                self._check_room(client_id)
+                ask = await self._bodies.off_loop(len(text), lambda: generate_ask(body, client_id))
+                self._start(client_id, ask, tasks)
         except RequestFailed as failed:
             about = None if client_id in self._running else client_id
             await self._send(refused(about, failed.failure))
@@ -74,25 +89,27 @@ class Conversation:
         if client_id in self._running:
             self._running[client_id].cancel()
 
-    def _start(self, client_id: str, body: dict[str, object], tasks: TaskGroup) -> None:
+    def _check_room(self, client_id: str) -> None:
         if client_id in self._running:
             message = f"The id {shown(client_id)} names a request that is still running."
             raise invalid("id", message, "id_in_use")
         if len(self._running) >= self._max_requests:
             message = f"{len(self._running)} requests run on this socket; that is the limit."
             raise RequestFailed(Failure("busy", message, None, "too_many_requests"))
-        ask = generate_ask(body, client_id)
-        scope = self._running[client_id] = anyio.CancelScope()
-        tasks.start_soon(self._answer, client_id, ask, scope)
 
-    async def _answer(self, client_id: str, ask: Ask, scope: anyio.CancelScope) -> None:
+    def _start(self, client_id: str, ask: Ask, tasks: TaskGroup) -> None:
+        call = attrs.evolve(ask.call, tenant=self._tenant())
+        scope = self._running[client_id] = anyio.CancelScope()
+        tasks.start_soon(self._answer, client_id, call, scope)
+
+    async def _answer(self, client_id: str, call: Call, scope: anyio.CancelScope) -> None:
         """Task: one request, to its terminal message."""
         events: SocketEvents | None = None
         failure: Failure | None = CANCELLED  # also when the client leaves
         began = time.monotonic()
         try:
             with scope:
-                async with await self._gateway.generate(ask.call) as generation:
+                async with await self._gateway.generate(call) as generation:
                     events = SocketEvents(client_id, generation.record)
                     await self._send_all(events, generation)
                 failure = None

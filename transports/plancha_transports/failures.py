@@ -18,6 +18,7 @@ STATUS: Mapping[Kind, int] = {
     "unauthorized": 401,
     "forbidden": 403,
     "not_found": 404,
+    "slow": 408,
     "too_large": 413,
     "media_type": 415,
     "busy": 429,
@@ -61,7 +62,9 @@ def failure_response(failure: Failure) -> web.Response:
     retry_after_s = failure.retry_after_s or RETRY_AFTER_S.get(failure.kind)
     if retry_after_s is not None:
         response.headers["Retry-After"] = str(retry_after_s)
-    if failure.kind == "too_large" or failure.code == "draining":
+    if failure.kind == "unauthorized":
+        response.headers["WWW-Authenticate"] = "Bearer"
+    if failure.kind in ("too_large", "slow") or failure.code == "draining":
         response.force_close()
     return response
 

@@ -9,25 +9,27 @@ from plancha.messages import FinishReason
 from plancha.record import Record
 from plancha_transports.answers import usage
 from plancha_transports.asks import generate_ask
+from plancha_transports.callers import called_by
 from plancha_transports.event_stream import event, stream_events
 from plancha_transports.failures import error_object
-from plancha_transports.json_object import read_object
 from plancha_transports.options import HttpOptions
+from plancha_transports.request_bodies import BodyReader
 from plancha_transports.request_ids import RECORD, header_label, shown_id
 
 
 class GenerateDoor:
     """Always a stream."""
 
-    def __init__(self, gateway: Gateway, options: HttpOptions) -> None:
+    def __init__(self, gateway: Gateway, options: HttpOptions, bodies: BodyReader) -> None:
         self._gateway = gateway
+        self._bodies = bodies
         self._options = options
 
     async def generate(self, request: web.Request) -> web.StreamResponse:
         """Answer one prompt or one chat."""
-        body = await read_object(request, self._options.max_body)
-        ask = generate_ask(body, header_label(request))
-        async with await self._gateway.generate(ask.call) as generation:
+        label = header_label(request)
+        ask = await self._bodies.read(request, lambda body: generate_ask(body, label))
+        async with await self._gateway.generate(called_by(request, ask.call)) as generation:
             request[RECORD] = generation.record
             events = TokenEvents(generation.record)
             return await stream_events(request, generation, events, self._options)

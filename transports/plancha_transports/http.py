@@ -12,11 +12,14 @@ from plancha.failure import Failure
 from plancha.gateway import Gateway
 from plancha.options import structure
 from plancha_transports.access_log import access_log
+from plancha_transports.callers import authentication
 from plancha_transports.failures import failures_as_json
 from plancha_transports.generate_door import GenerateDoor
+from plancha_transports.hosts import Hosts, is_loopback
 from plancha_transports.openai_doors import OpenAIDoors
 from plancha_transports.options import HttpOptions
 from plancha_transports.origins import Origins
+from plancha_transports.request_bodies import BodyReader
 from plancha_transports.request_ids import name_response
 from plancha_transports.status_doors import StatusDoors
 from plancha_transports.stream_door import StreamDoor
@@ -38,15 +41,22 @@ class HttpTransport:
     def __init__(self, options: HttpOptions) -> None:
         self._options = options
 
+    @property
+    def loopback_only(self) -> bool:
+        """Whether nobody but this machine reaches it."""
+        return is_loopback(self._options.host)
+
     async def run(self, gateway: Gateway, started: Callable[[str], None]) -> None:
         """Serve until cancelled; then every open stream gets its last event.
 
         Raises `LoadError` when the address cannot be listened on.
         """
-        stream_door = StreamDoor(gateway, self._options)
+        bodies = BodyReader(self._options)
+        stream_door = StreamDoor(gateway, self._options, bodies)
         runner = web.AppRunner(
-            application(gateway, stream_door, self._options),
+            application(gateway, stream_door, self._options, bodies),
             access_log=None,
+            keepalive_timeout=self._options.keepalive_s,
             handler_cancellation=True,  # a client that leaves cancels its request
             lingering_time=LINGER_S,
             logger=_aiohttp_logger(),
@@ -76,20 +86,29 @@ class HttpTransport:
         return f"http://{f'[{host}]' if ':' in host else host}:{bound}"
 
 
-def application(gateway: Gateway, stream_door: StreamDoor, options: HttpOptions) -> web.Application:
+def application(
+    gateway: Gateway, stream_door: StreamDoor, options: HttpOptions, bodies: BodyReader
+) -> web.Application:
     """Every address there is."""
+    hosts = Hosts(options.allowed_hosts, options.host)
     origins = Origins(options.allowed_origins)
     app = web.Application(
-        middlewares=[access_log, failures_as_json, origins.middleware()],
+        middlewares=[
+            access_log,
+            failures_as_json,
+            hosts.middleware(),
+            origins.middleware(),
+            authentication(gateway),
+        ],
         client_max_size=options.max_body,
     )
     app.on_response_prepare.append(name_response)
     app.on_response_prepare.append(origins.allow_reading)
-    openai = OpenAIDoors(gateway, options)
+    openai = OpenAIDoors(gateway, options, bodies)
     status = StatusDoors(gateway)
     app.add_routes(
         [
-            web.post("/generate", GenerateDoor(gateway, options).generate),
+            web.post("/generate", GenerateDoor(gateway, options, bodies).generate),
             web.post("/v1/completions", openai.completions),
             web.post("/v1/chat/completions", openai.chat),
             web.get("/v1/stream", stream_door.stream, allow_head=False),

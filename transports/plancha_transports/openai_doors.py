@@ -7,12 +7,13 @@ from plancha.gateway import Gateway
 from plancha.generation import Generation
 from plancha_transports.answers import Pieces, collect
 from plancha_transports.asks import Ask, chat_ask, completion_ask
+from plancha_transports.callers import called_by
 from plancha_transports.echo import Echo
 from plancha_transports.event_stream import stream_events
 from plancha_transports.failures import json_response
-from plancha_transports.json_object import read_object
 from plancha_transports.openai_answers import Chunks, whole
 from plancha_transports.options import HttpOptions
+from plancha_transports.request_bodies import BodyReader
 from plancha_transports.request_ids import RECORD, header_label
 from plancha_transports.shapes import ChatShape, Shape, TextShape
 
@@ -20,24 +21,26 @@ from plancha_transports.shapes import ChatShape, Shape, TextShape
 class OpenAIDoors:
     """Both answer as OpenAI's API does, whole or as a stream."""
 
-    def __init__(self, gateway: Gateway, options: HttpOptions) -> None:
+    def __init__(self, gateway: Gateway, options: HttpOptions, bodies: BodyReader) -> None:
         self._gateway = gateway
+        self._bodies = bodies
         self._options = options
 
     async def completions(self, request: web.Request) -> web.StreamResponse:
         """Continue each prompt."""
-        body = await read_object(request, self._options.max_body)
-        ask = completion_ask(body, header_label(request), self._options)
+        label, options = header_label(request), self._options
+        ask = await self._bodies.read(request, lambda body: completion_ask(body, label, options))
         return await self._answer(request, ask)
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         """Answer the last message."""
-        body = await read_object(request, self._options.max_body)
-        return await self._answer(request, chat_ask(body, header_label(request), self._options))
+        label, options = header_label(request), self._options
+        ask = await self._bodies.read(request, lambda body: chat_ask(body, label, options))
+        return await self._answer(request, ask)
 
     async def _answer(self, request: web.Request, ask: Ask) -> web.StreamResponse:
         text = self._gateway.text
-        async with await self._gateway.generate(ask.call) as generation:
+        async with await self._gateway.generate(called_by(request, ask.call)) as generation:
             record = request[RECORD] = generation.record
             shape = _shape(ask, text, generation)
             pieces = Pieces.of_call(ask.call, text, generation)

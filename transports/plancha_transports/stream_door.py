@@ -5,9 +5,11 @@ import structlog
 from aiohttp import WSCloseCode, web
 
 from plancha.gateway import Gateway
+from plancha_transports.callers import SUBPROTOCOL, can_agree, tenant_on_socket
 from plancha_transports.conversation import Conversation
 from plancha_transports.failures import error_response
 from plancha_transports.options import HttpOptions
+from plancha_transports.request_bodies import BodyReader
 
 log = structlog.get_logger()
 
@@ -17,14 +19,23 @@ CLOSE_HANDSHAKE_S = 2.0  # how long a close waits for the client's own
 class StreamDoor:
     """Upgrades, and lets nobody be cut off without a word."""
 
-    def __init__(self, gateway: Gateway, options: HttpOptions) -> None:
+    def __init__(self, gateway: Gateway, options: HttpOptions, bodies: BodyReader) -> None:
         self._gateway = gateway
+        self._bodies = bodies
         self._options = options
         self._open: set[Conversation] = set()
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """A conversation, from upgrade to close."""
+        if not can_agree(request):  # aiohttp would log what was offered, and so a key
+            return error_response(
+                400,
+                "subprotocol_not_supported",
+                f'Offer the subprotocol "{SUBPROTOCOL}", in one Sec-WebSocket-Protocol header, '
+                "or none at all.",
+            )
         socket = _Socket(
+            protocols=(SUBPROTOCOL,),
             timeout=CLOSE_HANDSHAKE_S,
             heartbeat=self._options.ws_heartbeat_s or None,
             compress=False,
@@ -37,7 +48,13 @@ class StreamDoor:
             response.headers["Upgrade"] = "websocket"
             return response
         await socket.prepare(request)
-        conversation = Conversation(self._gateway, socket, self._options.ws_max_requests)
+        conversation = Conversation(
+            self._gateway,
+            socket,
+            self._options.ws_max_requests,
+            tenant_on_socket(request, self._gateway),
+            self._bodies,
+        )
         self._open.add(conversation)
         try:
             await conversation.run()
