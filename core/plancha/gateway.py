@@ -7,33 +7,37 @@ the client's own task, so a slow one holds up nobody.
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import AsyncIterable, Callable
 from itertools import count
-from secrets import token_hex
 from typing import Literal, Protocol
 
 import anyio
 import anyio.to_thread
 import numpy as np
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from plancha.access import Access
+from plancha.asking import Asking
 from plancha.call import Call
 from plancha.contracts import Text
 from plancha.failure import Failure, RequestFailed, invalid
 from plancha.generation import Generation, Stream
+from plancha.grammar_check import GrammarCheck
+from plancha.link import LinkLost, Sender
 from plancha.messages import (
-    Control,
-    Controls,
-    Downstream,
+    Answer,
+    Ask,
     Frame,
     InferenceRequest,
     Int32s,
     Rejected,
+    Reload,
     Submit,
-    Upstream,
+    ToGateway,
 )
 from plancha.outboxes import Outboxes
+from plancha.outgoing import Outgoing
 from plancha.record import Record
+from plancha.request_id import gateway_name, gateway_of, request_id
 from plancha.sampling import Sampling
 
 State = Literal["loading", "ready", "draining", "failed"]
@@ -41,35 +45,82 @@ State = Literal["loading", "ready", "draining", "failed"]
 REMEMBERED_REQUESTS = 10_000
 TOKENISER_THREADS = 2
 
+WORKER_LOST = Failure(
+    "unavailable", "The worker that computed this answer is gone; try again.", None, "worker_lost"
+)
+
+
+NOT_FOUND = Failure("not_found", "No such request.", None, "request_not_found")
+
 
 class Gateway:
     """Answers calls with generations. Made before the model is loaded; `open` makes it ready."""
 
-    def __init__(self, model: str, public_prefixes: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, model: str, public_prefixes: tuple[str, ...] = (), access: Access | None = None
+    ) -> None:
         self.model = model
+        self.name = gateway_name()
+        self.access = access or Access()
+        self._reload: Reload | None = None  # the latest
         self._public_texts = public_prefixes  # raw prompts whose cached beginnings all may share
         self._public_ids: list[Int32s] = []
         self.state: State = "loading"
         self.reason = "loading"
         self.outboxes = Outboxes()
         self._text: Text | None = None
-        self._upstream: MemoryObjectSendStream[Upstream] | None = None
+        self._upstream: Sender | None = None
+        self._shared = False  # whether other gateways have the same worker
         self._context_length = 0
         self._numbers = count()
         self._records: OrderedDict[str, Record] = OrderedDict()  # the running and the latest ended
-        self._controls: dict[int, Control] = {}
-        self._controls_waiting = anyio.Event()
+        self._outgoing = Outgoing()
+        self._asking = Asking()
         self._tokenisers = anyio.CapacityLimiter(TOKENISER_THREADS)
+        self._grammars = GrammarCheck()
 
     def open(
-        self, text: Text, upstream: MemoryObjectSendStream[Upstream], context_length: int
+        self,
+        text: Text,
+        upstream: Sender,
+        context_length: int,
+        *,
+        first_stream: int = 0,
+        shared: bool = False,
     ) -> None:
-        """The worker behind `upstream` is ready to take requests for `text`'s model."""
+        """The worker behind `upstream` is ready to take requests for `text`'s model.
+
+        Streams are numbered from `first_stream` on. `shared`: other gateways have this worker too.
+        """
+        self._numbers = count(first_stream)
+        self._shared = shared
         self._text = text
         self._upstream = upstream
         self._context_length = context_length
         self._public_ids = [text.encode(prefix) for prefix in self._public_texts]
-        self.state, self.reason = "ready", ""
+        if self._reload is not None:
+            upstream.send_nowait(self._reload)  # it was made from what the file said before
+        if self.state != "draining":
+            self.state, self.reason = "ready", ""
+
+    def close(self) -> None:
+        """The worker is gone with all it computed: end what runs; take nothing until `open`."""
+        self._upstream = None
+        self._outgoing = Outgoing()  # so that what is left over of old streams reaches no new one
+        if self.state == "ready":
+            self.state, self.reason = "loading", "the worker is being started again"
+        for generation in list(self.outboxes.running.values()):
+            generation.fail(WORKER_LOST)
+            self.outboxes.forget(generation)
+            _break_off(generation.record)
+        self._asking.give_up()
+
+    async def reload(self, access: Access, reload: Reload) -> None:
+        """The worker hears of `reload` before anybody submits whom only the new access knows."""
+        self._reload = reload
+        if self._upstream is not None:
+            await self._upstream.send(reload)
+        self.access = access
 
     def refuse(self, state: Literal["draining", "failed"], reason: str) -> None:
         """Take no new requests from now on; `reason` is shown to those who ask."""
@@ -91,11 +142,16 @@ class Gateway:
             if generation.record.state == "queued":
                 generation.fail(failure)
 
+    def models(self, tenant: str) -> tuple[str, ...]:
+        """What this tenant can ask now."""
+        usable = self.state == "ready" and self.access.may_use(tenant, self.model)
+        return (self.model,) if usable else ()
+
     def record(self, request_id: str, tenant: str) -> Record:
         """What is known of a request. Another tenant's is as unknown as one that never was."""
         record = self._records.get(request_id)
         if record is None or record.tenant != tenant:
-            raise RequestFailed(Failure("not_found", "No such request.", None, "request_not_found"))
+            raise RequestFailed(NOT_FOUND)
         return record
 
     def cancel(self, request_id: str, tenant: str) -> Record:
@@ -103,6 +159,20 @@ class Gateway:
         record = self.record(request_id, tenant)
         if request_id in self.outboxes.running:
             self.outboxes.running[request_id].cancel()
+        return record
+
+    async def find(self, request_id: str, tenant: str, *, cancel: bool = False) -> Record:
+        """As `record`, or `cancel`, whichever gateway of the worker answers the request.
+
+        Another gateway's record is a copy. Raises `RequestFailed` as they do, and when there is no
+        answer.
+        """
+        upstream = self._upstream
+        if not self._shared or upstream is None or gateway_of(request_id) == self.name:
+            return (self.cancel if cancel else self.record)(request_id, tenant)
+        record = await self._asking.ask(upstream, request_id, tenant, cancel=cancel)
+        if record is None:
+            raise RequestFailed(NOT_FOUND)
         return record
 
     @property
@@ -114,24 +184,18 @@ class Gateway:
         """Tokenise and submit. Use the result as an async context manager, and iterate it.
 
         Raises `RequestFailed` for what can be told at once: not ready, unknown model, bad ids, text
-        that cannot be encoded. Whether it fits is the worker's word and raises on iteration.
+        that cannot be encoded, a schema that cannot be followed. Whether it fits is the worker's
+        word and raises on iteration.
         """
         text, upstream = self._ready()
-        if call.model is not None and call.model != self.model:
-            raise RequestFailed(
-                Failure(
-                    "not_found",
-                    f"The model {_shortened(call.model)} does not exist; "
-                    f"this server has {self.model!r}.",
-                    "model",
-                    "model_not_found",
-                )
-            )
+        self._check_model(call)
         _check_ids(call.sampling, text)
+        if call.grammar is not None:
+            await self._grammars.check(call.grammar, call.sampling, call.tenant)
         prompts = await self._encode(call, text)
-        self._ready()  # it may have begun to drain meanwhile
+        text, upstream = self._ready()  # it may have begun to drain meanwhile
         request = InferenceRequest(
-            id=f"req-{token_hex(16)}",
+            id=request_id(self.name),
             tenant=call.tenant,
             prompts=prompts,
             sampling=call.sampling,
@@ -150,35 +214,59 @@ class Gateway:
         submit = Submit(request, tuple(stream.number for stream in generation.streams))
         try:
             await upstream.send(submit)
-        except BaseException:
+        except BaseException as error:
             generation.cancel()  # the caller's end may land when the worker has it already
             self.outboxes.forget(generation)
             self._records.pop(generation.record.id, None)
+            if isinstance(error, LinkLost):
+                raise RequestFailed(WORKER_LOST) from None
             raise
         return generation
 
-    async def fanout(self, frames: MemoryObjectReceiveStream[Downstream]) -> None:
-        """Task: bring what the worker sends to the outboxes."""
-        async for message in frames:
-            if isinstance(message, Frame):
-                self.outboxes.deliver(message)
-            else:
-                self._refused(message)
+    async def fanout(self, messages: AsyncIterable[ToGateway]) -> None:
+        """Task: bring what the worker sends to the outboxes. Ends with `messages`."""
+        async for message in messages:
+            match message:
+                case Frame():
+                    self.outboxes.deliver(message)
+                case Rejected():
+                    self._refused(message)
+                case Ask():
+                    self._outgoing.answer(Answer(message.number, self._asked(message)))
+                case Answer():
+                    self._asking.answered(message)
 
     async def control(self) -> None:
-        """Task: send controls, the newest per stream, however fast clients make them."""
+        """Task: tell the worker what clients did, however fast they do it."""
+        outgoing = self._outgoing
         while True:
-            await self._controls_waiting.wait()
-            self._controls_waiting = anyio.Event()
-            controls, self._controls = tuple(self._controls.values()), {}
-            if self._upstream is not None:
-                await self._upstream.send(Controls(controls))
+            for message in await outgoing.take():
+                if self._upstream is not None:
+                    await self._upstream.send(message)
 
-    def _ready(self) -> tuple[Text, MemoryObjectSendStream[Upstream]]:
+    def _asked(self, ask: Ask) -> Record | None:
+        try:
+            return (self.cancel if ask.cancel else self.record)(ask.request_id, ask.tenant)
+        except RequestFailed:
+            return None
+
+    def _ready(self) -> tuple[Text, Sender]:
         if self.state != "ready" or self._text is None or self._upstream is None:
             message = f"The server is not taking requests: {self.reason}."
             raise RequestFailed(Failure("unavailable", message, None, self.state))
         return self._text, self._upstream
+
+    def _check_model(self, call: Call) -> None:
+        """A model that the tenant may not use is told apart from none by nothing."""
+        models = self.models(call.tenant)
+        if call.model in models or (call.model is None and models):
+            return
+        here = f"this server has {' or '.join(map(repr, models)) or 'none for you'}."
+        if call.model is None:
+            message = f"No model was named; {here}"
+        else:
+            message = f"The model {_shortened(call.model)} does not exist; {here}"
+        raise RequestFailed(Failure("not_found", message, "model", "model_not_found"))
 
     async def _encode(self, call: Call, text: Text) -> tuple[Int32s, ...]:
         if call.messages is not None:
@@ -233,7 +321,7 @@ class Gateway:
             created=int(time.time()),
             input_tokens=sum(int(prompt.size) for prompt in request.prompts),
         )
-        generation = Generation(record, streams, self._send_control)
+        generation = Generation(record, streams, self._outgoing.control)
         self.outboxes.add(generation)
         self._records[record.id] = record
         if len(self._records) > REMEMBERED_REQUESTS:
@@ -255,10 +343,6 @@ class Gateway:
         ]
         return max(lengths, default=0)
 
-    def _send_control(self, control: Control) -> None:
-        self._controls[control.stream] = control
-        self._controls_waiting.set()
-
     def _refused(self, rejected: Rejected) -> None:
         generation = self.outboxes.refuse(rejected)
         if generation is not None:
@@ -266,11 +350,23 @@ class Gateway:
 
 
 class Transport(Protocol):
-    """A door, as a plugin. `run` serves until cancelled."""
+    """A door, as a plugin. `run` serves until cancelled.
+
+    With an attribute `loopback_only` that is true it may be open to callers without a key, since
+    only this machine reaches it; otherwise the operator has to say so. Who calls is for
+    `gateway.access` to tell, from the key.
+    """
 
     async def run(self, gateway: Gateway, started: Callable[[str], None]) -> None:
         """Listen, tell `started` the address once it is bound, and answer with `gateway`."""
         ...
+
+
+def _break_off(record: Record) -> None:
+    """The worker cannot say what it computed; never more is on record than is known."""
+    if record.state == "queued":
+        record.input_tokens = 0
+    record.state, record.outcome = "done", "failed"
 
 
 def _check_ids(sampling: Sampling, text: Text) -> None:

@@ -63,7 +63,7 @@ def power_of_two(low: int, high: int) -> Validator:
 
 def shown(value: object, key: str = "") -> str:
     """`value` as TOML writes it, shortened; a secret's value stays hidden."""
-    if is_secret(key) and isinstance(value, str):
+    if is_secret(key) and isinstance(value, str | list | tuple):
         return '"…"'
     if isinstance(value, Mapping):
         return "{…}" if value else "{}"

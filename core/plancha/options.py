@@ -202,7 +202,8 @@ def _unknown(key: str, given: object, fields: "Mapping[str, attrs.Attribute[Any]
         right = f'no such {kind}; did you mean "{near[0]}"? It {valid[near[0]]}'
     else:
         right = f"no such {kind}; here are {', '.join(valid)}" if valid else "takes no keys"
-    value = None if kind == "table" else shown(given, key)
+    secret = near[0] if near and is_secret(near[0]) else key  # a misspelt one is no less secret
+    value = None if kind == "table" else shown(given, secret)
     return Problem(key=_quoted(key), value=value, right=right, valid=valid)
 
 

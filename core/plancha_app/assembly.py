@@ -1,12 +1,13 @@
 """Plugins for a deployment: made from their own tables, each by its own name."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import attrs
 
 from plancha.contracts import Geometry, LoadError, Site, Tenant
+from plancha.messages import Reload
 from plancha.options import OptionsError, locate
 from plancha.plugins import GROUPS, PluginError, create
 from plancha_app.deployment import Deployment, DeploymentError, PluginTable, parse, understand
@@ -35,6 +36,7 @@ def prepare(
     except ValueError as error:
         told.append(str(error))
     told.extend(plugin_problems(deployment))
+    told.extend(openness_problems(deployment))
     if told:
         raise DeploymentError(source, tuple(told))
     return source, deployment
@@ -69,6 +71,24 @@ def plugin_problems(deployment: Deployment) -> Iterator[str]:
             yield f"{section}.plugin: {error}"
 
 
+def openness_problems(deployment: Deployment) -> Iterator[str]:
+    """Doors that others than this machine reach, while nobody needs a key and nobody said so."""
+    if deployment.access.keys or deployment.server.anonymous is not None:
+        return
+    site = make_site(deployment, model=deployment.model.name, vocabulary=STAND_IN.vocabulary)
+    for name, table in deployment.transport.items():
+        try:
+            transport = make(f"transport.{name}", table, site)
+        except (OptionsError, PluginError, LoadError):
+            continue  # told by `plugin_problems`
+        if not getattr(transport, "loopback_only", False):
+            yield (
+                f"transport.{name}: others than this machine can reach it, and nobody needs a key. "
+                "Either give keys to tenants (`plancha keys new NAME` makes one), or name the "
+                'tenant that everybody is: anonymous = "NAME" in [server], with a [tenants.NAME]'
+            )
+
+
 def plugin_tables(deployment: Deployment) -> dict[str, PluginTable]:
     """Every plugin the deployment names, by the path of its table."""
     transports = {f"transport.{name}": table for name, table in deployment.transport.items()}
@@ -85,7 +105,13 @@ def make(section: str, table: PluginTable, site: Site) -> Any:
     return create(GROUPS[section.partition(".")[0]], table.plugin, table.options, site)
 
 
-def make_site(deployment: Deployment, *, model: str, vocabulary: int) -> Site:
+def make_site(
+    deployment: Deployment,
+    *,
+    model: str,
+    vocabulary: int,
+    plain_bytes: Callable[[int], bytes] | None = None,
+) -> Site:
     """What the deployment fixes for its plugins; `model` is the checkpoint's path."""
     return Site(
         max_sequences=deployment.batch.max_sequences,
@@ -94,9 +120,37 @@ def make_site(deployment: Deployment, *, model: str, vocabulary: int) -> Site:
         block_size=deployment.kv.block_size,
         model=model,
         vocabulary=vocabulary,
-        tenants={
-            name: Tenant(weight=table.weight, tier=table.tier, max_running=table.max_running)
-            for name, table in deployment.tenants.items()
-        },
+        plain_bytes=plain_bytes,
+        tenants=_tenants(deployment),
         inter_token_target_s=deployment.batch.inter_token_target_s,
+        queue_timeout_s=deployment.batch.queue_timeout_s,
+        ttft_targets_s=_ttft_targets_s(deployment),
     )
+
+
+def make_reload(deployment: Deployment) -> Reload:
+    """What of a deployment a worker takes over while it runs."""
+    return Reload(
+        tenants=_tenants(deployment),
+        max_waiting=deployment.batch.max_waiting,
+        queue_timeout_s=deployment.batch.queue_timeout_s,
+        ttft_targets_s=_ttft_targets_s(deployment),
+    )
+
+
+def _tenants(deployment: Deployment) -> dict[str, Tenant]:
+    return {
+        name: Tenant(
+            weight=table.weight,
+            tier=table.tier,
+            max_running=table.max_running,
+            max_waiting=table.max_waiting,
+            tokens_per_minute=table.tokens_per_minute,
+        )
+        for name, table in deployment.tenants.items()
+    }
+
+
+def _ttft_targets_s(deployment: Deployment) -> dict[int, float]:
+    targets = {int(number): table.ttft_target_s for number, table in deployment.tiers.items()}
+    return {tier: target for tier, target in targets.items() if target is not None}

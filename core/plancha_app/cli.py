@@ -101,6 +101,37 @@ def plugins(file: Path | None = None, /) -> int:
         return _mistakes(error.source, error.problems)
 
 
+keys = App(name="keys", help="Make an API key, or the hash of one that there is.")
+app.command(keys)
+
+
+@keys.command
+def new(tenant: str | None = None, /) -> int:
+    """Print a new key once, and the line with its hash for the deployment file.
+
+    Parameters
+    ----------
+    tenant
+        Whose it will be: the NAME of [tenants.NAME].
+    """
+    from plancha_app.keys import show_new
+    from plancha_app.tenant_tables import NAME_RIGHT, is_tenant_name
+
+    if tenant is not None and not is_tenant_name(tenant):
+        print(f"plancha: {tenant!a} is no tenant's name; it must be {NAME_RIGHT}", file=sys.stderr)
+        return MISTAKE
+    show_new(tenant)
+    return 0
+
+
+@keys.command(name="hash")
+def hash_() -> int:
+    """Print the hash of a key, read from stdin so that it shows in no list of processes."""
+    from plancha_app.keys import show_hash
+
+    return show_hash()
+
+
 @app.command
 def pull(model: str, /) -> int:
     """Fetch a model into the cache, so that a later start finds it there.

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import attrs
 
+from plancha.access import DEFAULT_TENANT, Access
 from plancha.options import (
     OptionsError,
     Problem,
@@ -21,6 +22,7 @@ from plancha.options import (
     shown,
     structure,
 )
+from plancha_app.tenant_tables import TenantTable, TierTable, tenant_problems
 
 
 @attrs.frozen(kw_only=True)
@@ -48,17 +50,7 @@ class Batch:
     max_batched_tokens: int = attrs.field(default=128, validator=between(1, 65536))
     max_waiting: int = attrs.field(default=1024, validator=between(1, 1_000_000))
     inter_token_target_s: float = attrs.field(default=0.5, validator=at_least(0))  # 0: none
-
-
-@attrs.frozen(kw_only=True)
-class TenantTable:
-    """`[tenants.NAME]`: one of those who share the machine."""
-
-    weight: float = attrs.field(default=1.0, validator=between(0.001, 1000))
-    tier: int = attrs.field(default=0, validator=between(0, 99))  # lower goes first
-    max_running: int | None = attrs.field(
-        default=None, validator=attrs.validators.optional(at_least(1))
-    )
+    queue_timeout_s: float = attrs.field(default=60.0, validator=at_least(0))  # 0: no limit
 
 
 @attrs.frozen(kw_only=True)
@@ -72,6 +64,7 @@ class Kv:
 class Server:
     """`[server]`: the process itself."""
 
+    anonymous: str | None = None  # tenant of who calls without a key; None: see `access`
     drain_timeout_s: float = attrs.field(default=30.0, validator=at_least(0))
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "console", "json"] = "auto"  # auto: console on a terminal
@@ -79,10 +72,14 @@ class Server:
 
 @attrs.frozen
 class PluginTable:
-    """A plugin by name, and the rest of its table, which only the plugin understands."""
+    """A plugin by name, and the rest of its table, which only the plugin understands.
+
+    `told` are those of the options that the command line put in the file's place.
+    """
 
     plugin: str
     options: Mapping[str, Any] = attrs.field(factory=dict)
+    told: Mapping[str, Any] = attrs.field(factory=dict, eq=False)
 
 
 def plugin_table(table: Any) -> PluginTable:
@@ -129,12 +126,25 @@ class Deployment:
     kv: Kv = attrs.field(factory=Kv)
     server: Server = attrs.field(factory=Server)
     tenants: dict[str, TenantTable] = attrs.field(factory=dict)
+    tiers: dict[str, TierTable] = attrs.field(factory=dict)
     scheduler: PluginTable = attrs.field(default=PluginTable("fair-queue"), converter=plugin_table)
     allocator: PluginTable = attrs.field(default=PluginTable("paged"), converter=plugin_table)
     executor: PluginTable = attrs.field(default=PluginTable("torch"), converter=plugin_table)
     transport: Mapping[str, PluginTable] = attrs.field(
         factory=lambda: {"http": PluginTable("http")}, converter=transport_tables
     )
+
+    @property
+    def access(self) -> Access:
+        """Who may call, by the keys. While there are none and nobody is named: everybody."""
+        keys = {key: name for name, table in self.tenants.items() for key in table.keys}
+        everybody = None if keys else DEFAULT_TENANT
+        models = {name: table.models for name, table in self.tenants.items()}
+        return Access(
+            keys=keys,
+            anonymous=self.server.anonymous or everybody,
+            models={name: names for name, names in models.items() if names is not None},
+        )
 
     def listening_at(self, host: str | None, port: int | None) -> "Deployment":
         """The same, with the HTTP door elsewhere. Raises ValueError when there is no such door."""
@@ -145,7 +155,7 @@ class Deployment:
         if "http" not in self.transport:
             raise ValueError(f"--{' --'.join(changes)}: there is no [transport.http] to listen at")
         http = self.transport["http"]
-        http = attrs.evolve(http, options={**http.options, **changes})
+        http = attrs.evolve(http, options={**http.options, **changes}, told=changes)
         return attrs.evolve(self, transport={**self.transport, "http": http})
 
 
@@ -185,13 +195,15 @@ def understand(tables: Mapping[str, Any]) -> tuple[Deployment, tuple[Problem, ..
 
 
 def _across_tables(deployment: Deployment) -> tuple[Problem, ...]:
-    batch, block_size = deployment.batch, deployment.kv.block_size
-    least = batch.max_sequences + block_size
-    if batch.max_batched_tokens >= least:
-        return ()
-    right = f"must be at least batch.max_sequences + kv.block_size = {least}"
-    value = shown(batch.max_batched_tokens)
-    return (Problem(key="batch.max_batched_tokens", value=value, right=right),)
+    anonymous = deployment.server.anonymous
+    problems = list(tenant_problems(deployment.tenants, deployment.tiers, anonymous))
+    batch = deployment.batch
+    least = batch.max_sequences + deployment.kv.block_size
+    if batch.max_batched_tokens < least:
+        right = f"must be at least batch.max_sequences + kv.block_size = {least}"
+        value = shown(batch.max_batched_tokens)
+        problems.append(Problem(key="batch.max_batched_tokens", value=value, right=right))
+    return tuple(problems)
 
 
 def _syntax(error: tomllib.TOMLDecodeError, text: str) -> str:

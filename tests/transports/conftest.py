@@ -178,7 +178,7 @@ class RawClient:
     async def post(self, path: str, body: Any) -> None:
         data = orjson.dumps(body)
         await self.send(
-            f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             f"Content-Length: {len(data)}\r\n\r\n".encode()
             + data
         )

@@ -47,7 +47,7 @@ async def test_another_content_type_is_refused_and_the_connection_goes_on(
 ) -> None:
     good = orjson.dumps(GOOD)
     named = f"Content-Type: {content_type}\r\n" if content_type else ""
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(good)}\r\n"
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(good)}\r\n"
     async with serve(emits(65)) as server, connect(server) as client:
         await client.send(f"{head}{named}\r\n".encode() + good)
         refused = await client.receive_until(b'"unsupported_media_type"')
@@ -291,7 +291,7 @@ async def test_an_announced_body_over_the_limit_is_refused_unread(
 ) -> None:
     async with serve(emits(65), max_body=1000) as server, connect(server) as client:
         await client.send(
-            b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Content-Length: 1001\r\n\r\n"
         )
         answer = await client.receive_all()
@@ -305,7 +305,7 @@ async def test_a_body_without_an_end_is_cut_off(serve: Any, emits: Any, connect:
     chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
     async with serve(emits(65), max_body="1MiB") as server, connect(server) as client:
         await client.send(
-            b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Transfer-Encoding: chunked\r\n\r\n"
         )
         async with anyio.create_task_group() as tasks:
@@ -328,7 +328,7 @@ async def test_a_body_without_an_end_is_cut_off(serve: Any, emits: Any, connect:
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         b"GET\r\n\r\n",
         b"POST /generate HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
-        b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Transfer-Encoding: chunked\r\n\r\nnothex\r\n",
         b"x" * 100_000,
     ],
@@ -348,7 +348,7 @@ async def test_an_address_that_is_no_text_is_not_found(
 ) -> None:
     async with serve(emits(65)) as server, connect(server) as client:
         await client.send(
-            b"GET /\xff\xed\xa0\xbd%ed%a0 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+            b"GET /\xff\xed\xa0\xbd%ed%a0 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
         )
         answer = await client.receive_all()
     assert answer.startswith((b"HTTP/1.1 404 ", b"HTTP/1.0 400 ", b"HTTP/1.1 400 "))

@@ -109,7 +109,7 @@ async def test_a_client_that_goes_in_the_middle_of_its_body(
 ) -> None:
     async with serve(emits(65)) as server, connect(server) as client:
         await client.send(
-            b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Content-Length: 100\r\n\r\n{"
         )
         await client.reset()

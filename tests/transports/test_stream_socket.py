@@ -276,7 +276,8 @@ async def test_what_is_no_utf8_closes_with_1007(serve: Any, says: Any, connect: 
 
 async def upgrade(client: Any) -> None:
     await client.send(
-        b"GET /v1/stream HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"GET /v1/stream HTTP/1.1\r\nHost: localhost\r\n"
+        b"Upgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
     )
     await client.receive_until(b"\r\n\r\n")

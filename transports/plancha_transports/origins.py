@@ -11,9 +11,12 @@ from aiohttp.typedefs import Middleware
 
 from plancha_transports.failures import Handler, error_response
 
+EXPOSED = "Plancha-Request-Id, Retry-After, WWW-Authenticate, X-Request-Id"
 PREFLIGHT = {
     "Access-Control-Allow-Methods": "GET, POST",
-    "Access-Control-Allow-Headers": "Authorization, Content-Type, X-Request-Id",
+    # The star stands for all that clients add of their own, but never for Authorization (Fetch,
+    # section 3.3.3).
+    "Access-Control-Allow-Headers": "Authorization, Content-Type, X-Request-Id, *",
     "Access-Control-Max-Age": "600",
 }
 
@@ -47,11 +50,12 @@ class Origins:
 
     async def allow_reading(self, request: web.Request, response: web.StreamResponse) -> None:
         """Signal: an allowed page may see the response."""
+        if self._allowed:
+            response.headers["Vary"] = "Origin"
         origin = request.headers.get("Origin")
         if origin is not None and origin.lower() in self._allowed:
             response.headers["Access-Control-Allow-Origin"] = origin
-            response.headers["Access-Control-Expose-Headers"] = "Plancha-Request-Id, X-Request-Id"
-            response.headers["Vary"] = "Origin"
+            response.headers["Access-Control-Expose-Headers"] = EXPOSED
 
 
 def _is_same(origin: str, host: str) -> bool:

@@ -8,10 +8,9 @@ from plancha.failure import Failure, RequestFailed
 from plancha.gateway import Gateway
 from plancha.record import Record
 from plancha_transports.answers import usage
+from plancha_transports.callers import TENANT
 from plancha_transports.failures import json_response
 from plancha_transports.request_ids import shown_id
-
-TENANT = "default"
 
 
 class StatusDoors:
@@ -34,42 +33,47 @@ class StatusDoors:
         return self._health(self._gateway.state in ("ready", "draining"))
 
     async def models(self, request: web.Request) -> web.Response:
-        """The model, as soon and as long as it can be asked."""
-        servable = self._gateway.state == "ready"
-        return json_response({"object": "list", "data": [self._model()] if servable else []})
+        """Those that the caller may use, as soon and as long as they can be asked."""
+        models = self._gateway.models(request[TENANT])
+        return json_response({"object": "list", "data": [self._model(name) for name in models]})
 
     async def model(self, request: web.Request) -> web.Response:
         """One entry of that list."""
         name = request.match_info["model"]
-        if self._gateway.state != "ready" or name != self._gateway.model:
+        if name not in self._gateway.models(request[TENANT]):
             message = "There is no such model here; GET /v1/models lists what there is."
             raise RequestFailed(Failure("not_found", message, "model", "model_not_found"))
-        return json_response(self._model())
+        return json_response(self._model(name))
 
     async def request_status(self, request: web.Request) -> web.Response:
         """A request's state, by our id."""
-        return json_response(_status(self._gateway.record(request.match_info["id"], TENANT)))
+        return json_response(_status(self._gateway.record(*_named(request))))
 
     async def request_usage(self, request: web.Request) -> web.Response:
         """What it cost so far, and in all once it is done."""
-        record = self._gateway.record(request.match_info["id"], TENANT)
+        record = self._gateway.record(*_named(request))
         return json_response({"id": record.id, **usage(record), **_progress(record)})
 
     async def cancel_request(self, request: web.Request) -> web.Response:
         """Cancel it; over already: nothing to do. Its own client is told on its own connection."""
-        return json_response(_status(self._gateway.cancel(request.match_info["id"], TENANT)))
+        return json_response(_status(self._gateway.cancel(*_named(request))))
 
     def _health(self, healthy: bool) -> web.Response:
         state = {"status": self._gateway.state, "reason": self._gateway.reason}
         return json_response(state, 200 if healthy else 503)
 
-    def _model(self) -> dict[str, object]:
+    def _model(self, name: str) -> dict[str, object]:
         return {
-            "id": self._gateway.model,
+            "id": name,
             "object": "model",
             "created": self._created,
             "owned_by": "plancha",
         }
+
+
+def _named(request: web.Request) -> tuple[str, str]:
+    """Our id of a request, and whose it must be."""
+    return request.match_info["id"], request[TENANT]
 
 
 def _status(record: Record) -> dict[str, object]:

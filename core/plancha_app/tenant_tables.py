@@ -1,0 +1,88 @@
+"""`[tenants.NAME]` and `[tiers.N]`: who shares the machine, by which keys, and how much of it."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from plancha.access import is_key_hash
+from plancha.options import OptionsError, Problem, at_least, between, shown
+
+NAME_RIGHT = "1 to 64 letters, digits, dots, dashes and underscores"
+KEY_RIGHT = (
+    'must be "sha256:" and 64 digits of 0-9 and a-f: what `plancha keys hash` makes of a key, '
+    "never the key itself"
+)
+HIDDEN = '"…"'
+BEST_TIER, WORST_TIER = 0, 99
+
+
+def key_hashes(value: Any) -> tuple[str, ...]:
+    """A list of hashes. Raises `OptionsError`, which never shows what may be a key."""
+    if not isinstance(value, list | tuple):
+        right = "must be a list, each text: the hashes of this tenant's keys"
+        raise OptionsError((Problem(key="", value=HIDDEN, right=right),))
+    problems = [
+        Problem(key=f"[{index}]", value=HIDDEN, right=KEY_RIGHT)
+        for index, each in enumerate(value)
+        if not is_key_hash(each)
+    ]
+    if problems:
+        raise OptionsError(tuple(problems))
+    return tuple(value)
+
+
+@attrs.frozen(kw_only=True)
+class TenantTable:
+    """`[tenants.NAME]`: one of those who share the machine. None is no limit."""
+
+    keys: tuple[str, ...] = attrs.field(default=(), converter=key_hashes)
+    weight: float = attrs.field(default=1.0, validator=between(0.001, 1000))
+    tier: int = attrs.field(default=0, validator=between(BEST_TIER, WORST_TIER))  # lower goes first
+    max_running: int | None = attrs.field(default=None, validator=at_least(1))
+    max_waiting: int | None = attrs.field(default=None, validator=at_least(1))
+    tokens_per_minute: int | None = attrs.field(default=None, validator=at_least(1))
+    models: tuple[str, ...] | None = None  # None: all
+
+
+@attrs.frozen(kw_only=True)
+class TierTable:
+    """`[tiers.N]`: what those of one tier may expect."""
+
+    # Seconds to the first token; None: no target.
+    ttft_target_s: float | None = attrs.field(default=None, validator=between(0.001, 3600))
+
+
+def is_tenant_name(name: str) -> bool:
+    """Whether a tenant may be called so: names appear in logs, in metrics and in cache keys."""
+    return re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name) is not None
+
+
+def tenant_problems(
+    tenants: Mapping[str, TenantTable], tiers: Mapping[str, TierTable], anonymous: str | None
+) -> Iterator[Problem]:
+    """What is wrong between these tables, each of them being right by itself."""
+    for name in tenants:
+        if not is_tenant_name(name):
+            yield Problem(key=f"tenants.{shown(name)}", value=None, right=f"must be {NAME_RIGHT}")
+    yield from _keys_given_twice(tenants)
+    for number in tiers:
+        if number not in {str(tier) for tier in range(BEST_TIER, WORST_TIER + 1)}:
+            right = f"must be a whole number from {BEST_TIER} to {WORST_TIER}, as in [tiers.0]"
+            yield Problem(key=f"tiers.{shown(number)}", value=None, right=right)
+    if anonymous is not None and anonymous not in tenants:
+        names = f"one of this file: {', '.join(tenants)}" if tenants else "this file has none"
+        right = f"must be the name of a tenant, {names}"
+        yield Problem(key="server.anonymous", value=shown(anonymous), right=right)
+
+
+def _keys_given_twice(tenants: Mapping[str, TenantTable]) -> Iterator[Problem]:
+    first: dict[str, str] = {}
+    for name, table in tenants.items():
+        for index, key in enumerate(table.keys):
+            place = f"tenants.{name}.keys[{index}]"
+            if key in first:
+                right = f"is the same key as {first[key]}; each key belongs to one tenant, once"
+                yield Problem(key=place, value=HIDDEN, right=right)
+            first.setdefault(key, place)
