@@ -1,5 +1,6 @@
 """The `http` transport: every door's address, and a server that opens and closes with grace."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,6 +14,7 @@ from plancha.gateway import Gateway
 from plancha.options import structure
 from plancha_transports.access_log import access_log
 from plancha_transports.callers import authentication
+from plancha_transports.connections import BACKLOG, bounded, room_for
 from plancha_transports.failures import failures_as_json
 from plancha_transports.generate_door import GenerateDoor
 from plancha_transports.hosts import Hosts, is_loopback
@@ -63,26 +65,35 @@ class HttpTransport:
             shutdown_timeout=CLOSING_S,
         )
         await runner.setup()
+        listener = await self._listen(runner)
         try:
-            started(await self._listen(runner))
+            started(self._address(listener))
             await anyio.sleep_forever()
         finally:
             with anyio.CancelScope(shield=True):
+                listener.close()
                 gateway.fail_all(SHUTTING_DOWN)
                 with anyio.move_on_after(CLOSING_S):
                     await stream_door.finish()
                 await runner.cleanup()
 
-    async def _listen(self, runner: web.AppRunner) -> str:
+    async def _listen(self, runner: web.AppRunner) -> asyncio.Server:
         host, port = self._options.host, self._options.port
+        assert runner.server is not None
+        protocols = bounded(runner.server, room_for(self._options.max_connections))
         try:
-            await web.TCPSite(runner, host, port).start()
+            return await asyncio.get_running_loop().create_server(
+                protocols, host, port, backlog=BACKLOG
+            )
         except OSError as error:
+            await runner.cleanup()
             raise LoadError(
                 f"Cannot listen on host {host!r}, port {port}: {error.strerror}. "
                 "Choose another port or host, or stop what uses it."
             ) from error
-        bound = runner.addresses[0][1]
+
+    def _address(self, listener: asyncio.Server) -> str:
+        host, bound = self._options.host, listener.sockets[0].getsockname()[1]
         return f"http://{f'[{host}]' if ':' in host else host}:{bound}"
 
 

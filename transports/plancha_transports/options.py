@@ -24,6 +24,7 @@ class HttpOptions:
 
     `max_bodies`: of all bodies that are being read at once, when it is over `max_body`. A body has
     `body_timeout_s` to arrive, and a connection `keepalive_s` for the head of its next request.
+    Of `max_connections` no more are open at once than the process may have files open.
     A request's prompts times its n may be as many as the larger of `max_prompts` and `max_n`.
     `headers_after_s`: a stream's HTTP status is decided by its first token, or by then.
     `heartbeat_s` and `ws_heartbeat_s` 0 are off. `allowed_origins` are browser origins
@@ -38,6 +39,7 @@ class HttpOptions:
     max_bodies: Size = attrs.field(default=Size(256 * 2**20), validator=at_least(1))  # bytes
     body_timeout_s: float = attrs.field(default=30.0, validator=at_least(0.001))
     keepalive_s: float = attrs.field(default=75.0, validator=at_least(0.001))
+    max_connections: int = attrs.field(default=16_384, validator=at_least(1))
     max_prompts: int = attrs.field(default=1024, validator=at_least(1))  # of one request
     max_n: int = attrs.field(default=128, validator=at_least(1))  # outputs of one prompt
     headers_after_s: float = attrs.field(default=10.0, validator=at_least(0))
