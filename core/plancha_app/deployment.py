@@ -178,6 +178,8 @@ def parse(path: Path) -> Mapping[str, Any]:
         raise DeploymentError(source, (f"cannot be read: {error.strerror}",)) from None
     except UnicodeDecodeError as error:
         raise DeploymentError(source, (f"is not UTF-8 text: {error.reason}",)) from None
+    except RecursionError:
+        raise DeploymentError(source, ("is nested too deeply",)) from None
     except tomllib.TOMLDecodeError as error:
         raise DeploymentError(source, (_syntax(error, text),)) from None
 

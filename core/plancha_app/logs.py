@@ -51,6 +51,11 @@ def configure(level: str, form: Literal["auto", "console", "json"]) -> None:
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
 
 
+def set_level(level: str) -> None:
+    """From now on, for the whole process."""
+    logging.getLogger().setLevel(level.upper())
+
+
 def _renderer(console: bool) -> Processor:
     if console:
         return structlog.dev.ConsoleRenderer(

@@ -14,14 +14,15 @@ from anyio.abc import TaskStatus
 from plancha.contracts import LoadError, Text
 from plancha.failure import Failure
 from plancha.gateway import Gateway, Transport
-from plancha.kernel import Kernel
+from plancha.kernel import Kernel, Worker
 from plancha.options import OptionsError
 from plancha.plugins import PluginError
-from plancha_app.assembly import make, make_site
-from plancha_app.deployment import Deployment
-from plancha_app.logs import configure, hidden
+from plancha_app.assembly import BUILT_IN, make, make_site
+from plancha_app.deployment import Deployment, DeploymentError
+from plancha_app.logs import configure, hidden, set_level
 from plancha_app.model import open_model
 from plancha_app.progress import fetching, loading
+from plancha_app.reloading import changed_keys, reloaded
 from plancha_engine.report import Report
 
 log = structlog.get_logger()
@@ -37,6 +38,7 @@ class Server:
     """One process: gateway, transports and kernel of one deployment."""
 
     deployment: Deployment
+    path: Path | None = None  # of the deployment's file, to read again; None: as at the start
     open_model: OpenModel
     say: Callable[[str], None]  # what the operator must see, whatever the log level
     gateway: Gateway = attrs.field(init=False)
@@ -45,7 +47,8 @@ class Server:
 
     def __attrs_post_init__(self) -> None:
         model = self.deployment.model
-        self.gateway = Gateway(model.public_name, model.public_prefixes)
+        access = self.deployment.access
+        self.gateway = Gateway(model.public_name, model.public_prefixes, access)
 
     async def run(self) -> int:
         """Serve until SIGINT or SIGTERM. The exit code: 0, or 1 when it could not serve."""
@@ -53,6 +56,7 @@ class Server:
         try:
             async with anyio.create_task_group() as tasks:
                 await tasks.start(self._stop_on_signal, tasks.cancel_scope)
+                await tasks.start(self._reload_on_signal)
                 await self._open_doors(tasks)
                 kernel, text = await self._load()
                 self._greet()
@@ -89,22 +93,26 @@ class Server:
             path, text = await anyio.to_thread.run_sync(
                 self.open_model, deployment.model.name, fetching(), abandon_on_cancel=True
             )
-            site = make_site(deployment, model=str(path), vocabulary=text.vocabulary)
-            kernel = Kernel(
+            site = make_site(
+                deployment,
+                model=str(path),
+                vocabulary=text.vocabulary,
+                plain_bytes=text.plain_bytes,
+            )
+            worker = Worker(
                 site=site,
                 executor=make("executor", deployment.executor, site),
                 make_scheduler=partial(make, "scheduler", deployment.scheduler),
                 make_allocator=partial(make, "allocator", deployment.allocator),
-                gateway=self.gateway,
             )
             with loading() as report:
-                await kernel.load(report)
+                await worker.load(report)
         except Exception:
             self.loading = False
             self.gateway.refuse("failed", "the model could not be loaded")
             raise
         self.loading = False
-        return kernel, text
+        return Kernel(worker=worker, gateway=self.gateway), text
 
     def _greet(self) -> None:
         self.say(f"{self.gateway.model} is served at {' and '.join(self.addresses)}")
@@ -133,6 +141,29 @@ class Server:
         self.gateway.fail_all(SHUTTING_DOWN)
         scope.cancel()  # the transports let their clients read that
 
+    async def _reload_on_signal(
+        self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    ) -> None:
+        with anyio.open_signal_receiver(signal.SIGHUP) as signals:
+            task_status.started()
+            async for _ in signals:
+                await self._reload()
+
+    async def _reload(self) -> None:
+        """All of the file takes effect, or nothing; streams notice neither."""
+        try:
+            deployment, reload = reloaded(self.deployment, self.path)
+        except DeploymentError as error:
+            log.error("reload_refused", source=error.source, problems=error.problems)
+            return
+        except Exception:  # a plugin's, say: no reason to end what runs
+            log.exception("reload_failed")
+            return
+        log.info("reloaded", changed=changed_keys(self.deployment, deployment))
+        self.deployment = deployment
+        set_level(deployment.server.log_level)
+        await self.gateway.reload(deployment.access, reload)
+
     async def _drain(self, scope: anyio.CancelScope) -> None:
         """Let what runs finish, for as long as the deployment allows."""
         timeout_s = self.deployment.server.drain_timeout_s
@@ -159,7 +190,12 @@ def serve_until_told(source: str, deployment: Deployment) -> tuple[int, bool]:
     """Run a server of the deployment. Its exit code, and whether a load was left running."""
     configure(deployment.server.log_level, deployment.server.log_format)
     log.info("deployment", source=source, **hidden(attrs.asdict(deployment)))
-    server = Server(deployment=deployment, open_model=open_model, say=partial(print, flush=True))
+    server = Server(
+        deployment=deployment,
+        path=None if source == BUILT_IN else Path(source),
+        open_model=open_model,
+        say=partial(print, flush=True),
+    )
     try:
         return anyio.run(server.run), server.loading
     except Exception:
