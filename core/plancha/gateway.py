@@ -8,6 +8,7 @@ the client's own task, so a slow one holds up nobody.
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterable, Callable
+from contextlib import suppress
 from itertools import count
 from typing import Literal, Protocol
 
@@ -37,7 +38,7 @@ from plancha.messages import (
 from plancha.outboxes import Outboxes
 from plancha.outgoing import Outgoing
 from plancha.record import Record
-from plancha.request_id import gateway_name, gateway_of, request_id
+from plancha.request_id import gateway_name, gateway_of, new_request_id
 from plancha.sampling import Sampling
 
 State = Literal["loading", "ready", "draining", "failed"]
@@ -119,7 +120,8 @@ class Gateway:
         """The worker hears of `reload` before anybody submits whom only the new access knows."""
         self._reload = reload
         if self._upstream is not None:
-            await self._upstream.send(reload)
+            with suppress(LinkLost):  # the next worker hears of it first of all
+                await self._upstream.send(reload)
         self.access = access
 
     def refuse(self, state: Literal["draining", "failed"], reason: str) -> None:
@@ -195,7 +197,7 @@ class Gateway:
         prompts = await self._encode(call, text)
         text, upstream = self._ready()  # it may have begun to drain meanwhile
         request = InferenceRequest(
-            id=request_id(self.name),
+            id=new_request_id(self.name),
             tenant=call.tenant,
             prompts=prompts,
             sampling=call.sampling,

@@ -6,14 +6,17 @@
        outboxes ◀── fanout ◀──┴───downstream─────┘
 
 Every channel is bounded and has one receiver. What goes through one is a request, a round of
-controls or a step; never a token.
+controls or a step; never a token. `upstream` and `downstream` are all that the two halves have in
+common: a `Kernel` holds both halves, and where they are processes of their own a socket is between
+(`socket_gateways`, `socket_link`).
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import attrs
 from anyio import create_memory_object_stream, create_task_group
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from plancha.admission import Admission, admission
 from plancha.contracts import Allocator, Clock, Executor, Scheduler, Site, Text
@@ -21,6 +24,8 @@ from plancha.execution import ExecutorThread, execution
 from plancha.failure import engine_error
 from plancha.gateway import Gateway
 from plancha.inbox import Inbox
+from plancha.link import Link
+from plancha.memory_link import MemoryLink
 from plancha.messages import Downstream, Plan, Upstream
 from plancha.planner import Planner
 from plancha.scheduling import scheduling
@@ -30,15 +35,20 @@ FRAMES_ON_THE_WAY = 64
 PLANS_ON_THE_WAY = 1
 
 
+Connect = Callable[
+    [MemoryObjectSendStream[Upstream], MemoryObjectReceiveStream[Downstream]], Awaitable[None]
+]
+"""The task at the gateways' end of a worker's two channels."""
+
+
 @attrs.define(kw_only=True, eq=False)
-class Kernel:
-    """One worker and one gateway in one process. `load`, then `run` until cancelled."""
+class Worker:
+    """The half that computes. `load`, then `run` until cancelled."""
 
     site: Site
     executor: Executor
     make_scheduler: Callable[[Site], Scheduler]
     make_allocator: Callable[[Site], Allocator]
-    gateway: Gateway
     clock: Clock = time.monotonic
     planner: Planner | None = attrs.field(default=None, init=False)
     _thread: ExecutorThread = attrs.field(factory=ExecutorThread, init=False)
@@ -56,12 +66,12 @@ class Kernel:
         self._admission = Admission(
             site=self.site,
             allocator=allocator,
-            waiting=self.planner.waiting_sequences,
+            overload=self.planner.overload,
         )
         return self.site
 
-    async def run(self, text: Text) -> None:
-        """Serve until cancelled; the gateway is ready as soon as this has started.
+    async def run(self, connect: Connect) -> None:
+        """Serve whoever `connect` brings, until cancelled.
 
         Raises `RuntimeError` when the model is not loaded, and whatever ends a task.
         """
@@ -77,16 +87,52 @@ class Kernel:
                 start(admission, upstream, inbox_in, downstream_in, self._admission, self.clock)
                 start(scheduling, inbox, plans_in, downstream_in, self.planner, self.clock)
                 start(execution, plans, inbox_in, self.executor, self._thread)
-                start(self.gateway.fanout, downstream)
-                start(self.gateway.control)
-                self.gateway.open(text, upstream_in, self.site.loaded().context_length)
-        except Exception:
-            self.gateway.refuse("failed", "the engine stopped")
-            self.gateway.fail_all(engine_error())
-            raise
+                await connect(upstream_in, downstream)
         finally:
             for channel in (upstream_in, inbox_in, plans_in, downstream_in):
                 channel.close()
             for end in (upstream, inbox, plans, downstream):
                 end.close()
             self._thread.close(self.executor.close)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Kernel:
+    """One worker and one gateway in one process. `load` the worker, then `run` until cancelled."""
+
+    worker: Worker
+    gateway: Gateway
+
+    @property
+    def planner(self) -> Planner | None:
+        """The worker's; None before it has loaded."""
+        return self.worker.planner
+
+    async def run(self, text: Text) -> None:
+        """Serve until cancelled; the gateway is ready as soon as this has started.
+
+        Raises as `Worker.run` does.
+        """
+
+        async def connect(
+            upstream: MemoryObjectSendStream[Upstream],
+            downstream: MemoryObjectReceiveStream[Downstream],
+        ) -> None:
+            link = MemoryLink(upstream, downstream)
+            self.gateway.open(text, link, self.worker.site.loaded().context_length)
+            await attend(self.gateway, link)
+
+        try:
+            await self.worker.run(connect)
+        except Exception:
+            self.gateway.refuse("failed", "the engine stopped")
+            self.gateway.fail_all(engine_error())
+            raise
+
+
+async def attend(gateway: Gateway, link: Link) -> None:
+    """Both of a gateway's tasks at its end of a link, until the worker is gone."""
+    async with create_task_group() as tasks:
+        tasks.start_soon(gateway.control)
+        await gateway.fanout(link)
+        tasks.cancel_scope.cancel()

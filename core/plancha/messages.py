@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plancha.failure import Failure
+from plancha.record import Record
 from plancha.sampling import Sampling
 from plancha.tenant import Tenant
 
@@ -120,6 +121,27 @@ Upstream = Submit | Controls | Reload
 
 
 @attrs.frozen
+class Ask:
+    """How is this request doing, which another gateway answers? With `cancel`, end it as well.
+
+    Goes from a gateway to the worker, and from there to the gateway that the id names.
+    """
+
+    number: int  # the asker's own, which the answer repeats
+    request_id: str
+    tenant: str
+    cancel: bool = False
+
+
+@attrs.frozen
+class Answer:
+    """What is known of that request. None: nothing, or it is another tenant's."""
+
+    number: int
+    record: Record | None
+
+
+@attrs.frozen
 class Rejected:
     """Admission refused the whole request; none of its sequences ever existed."""
 
@@ -215,6 +237,12 @@ class Frame:
 
 
 Downstream = Frame | Rejected
+
+ToWorker = Upstream | Ask | Answer
+"""What a gateway's link takes; questions between gateways go no further than the links."""
+
+ToGateway = Downstream | Ask | Answer
+"""What a gateway's link brings."""
 
 
 @attrs.frozen(eq=False)

@@ -14,7 +14,7 @@ from plancha.contracts import Executor, Geometry, Site
 from plancha.failure import Failure, RequestFailed
 from plancha.gateway import Gateway
 from plancha.generation import Delta
-from plancha.kernel import Kernel
+from plancha.kernel import Kernel, Worker
 from plancha.messages import Plan, StepDone
 from plancha.sampling import Sampling
 from plancha.testing.client import collect, quiet
@@ -309,15 +309,15 @@ async def test_when_the_engine_ends_its_clients_are_told_and_newcomers_refused()
         model="tiny",
         vocabulary=260,
     )
-    kernel = Kernel(
+    worker = Worker(
         site=site,
         executor=Dying(script(65), 2),
         make_scheduler=lambda site: fcfs({}, site),
         make_allocator=lambda site: paged({}, site),
-        gateway=Gateway("tiny"),
     )
-    await kernel.load(lambda stage: None)
-    gateway = kernel.gateway
+    await worker.load(lambda stage: None)
+    gateway = Gateway("tiny")
+    kernel = Kernel(worker=worker, gateway=gateway)
 
     async def serve() -> None:
         with pytest.raises(ExceptionGroup):

@@ -10,7 +10,7 @@ from anyio import create_task_group
 
 from plancha.contracts import Allocator, Clock, Executor, Scheduler, Site, Text
 from plancha.gateway import Gateway
-from plancha.kernel import Kernel
+from plancha.kernel import Kernel, Worker
 from plancha.plugins import find
 
 
@@ -40,7 +40,7 @@ async def embedded(
     Scheduler and allocator default to the installed plugins `fcfs` and `paged`.
     """
     limits = limits or Limits()
-    kernel = Kernel(
+    worker = Worker(
         site=Site(
             max_sequences=limits.max_sequences,
             max_batched_tokens=limits.max_batched_tokens,
@@ -52,10 +52,10 @@ async def embedded(
         executor=executor,
         make_scheduler=scheduler or (lambda site: find("plancha.schedulers", "fcfs")({}, site)),
         make_allocator=allocator or (lambda site: find("plancha.allocators", "paged")({}, site)),
-        gateway=Gateway(model),
         clock=clock,
     )
-    await kernel.load(lambda stage: None)
+    await worker.load(lambda stage: None)
+    kernel = Kernel(worker=worker, gateway=Gateway(model))
     async with create_task_group() as tasks:
         tasks.start_soon(kernel.run, text)
         while kernel.gateway.state == "loading":

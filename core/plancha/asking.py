@@ -1,0 +1,65 @@
+"""A gateway's questions about requests that another gateway answers."""
+
+from itertools import count
+
+import anyio
+import attrs
+
+from plancha.failure import Failure, RequestFailed
+from plancha.link import LinkLost, Sender
+from plancha.messages import Answer, Ask
+from plancha.record import Record
+
+PATIENCE_S = 5.0
+MOST_OPEN = 1024
+
+NO_ANSWER = Failure("unavailable", "The part of the server that knows did not answer.")
+
+
+@attrs.define(eq=False)
+class _Question:
+    answered: anyio.Event = attrs.field(factory=anyio.Event)
+    answer: Answer | None = None
+
+
+class Asking:
+    """Sends questions, and brings each answer to who waits for it."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, _Question] = {}
+        self._numbers = count()
+
+    async def ask(
+        self, link: Sender, request_id: str, tenant: str, *, cancel: bool
+    ) -> Record | None:
+        """What another gateway knows of a request; None: nothing.
+
+        Raises `RequestFailed` when there is no answer in time.
+        """
+        if len(self._open) >= MOST_OPEN:
+            raise RequestFailed(NO_ANSWER)
+        number = next(self._numbers)
+        self._open[number] = question = _Question()
+        try:
+            with anyio.move_on_after(PATIENCE_S):
+                await link.send(Ask(number, request_id, tenant, cancel))
+                await question.answered.wait()
+        except LinkLost:
+            pass
+        finally:
+            del self._open[number]
+        if question.answer is None:
+            raise RequestFailed(NO_ANSWER)
+        return question.answer.record
+
+    def answered(self, answer: Answer) -> None:
+        """Nobody waits for it any more: nothing to do."""
+        question = self._open.get(answer.number)
+        if question is not None:
+            question.answer = answer
+            question.answered.set()
+
+    def give_up(self) -> None:
+        """No answer will come any more."""
+        for question in self._open.values():
+            question.answered.set()

@@ -1,0 +1,93 @@
+"""One gateway as its worker's end of the socket sees it."""
+
+from collections.abc import Callable, Iterable
+
+import anyio
+import attrs
+import structlog
+
+from plancha.link import LinkLost
+from plancha.message_stream import MessageStream
+from plancha.messages import Control, Controls, Pause, Resume, Submit
+from plancha.shares import connection_of
+
+log = structlog.get_logger()
+
+PAUSE_BYTES = 2**20
+"""A gateway for which so much waits to be written lags: its sequences are paused."""
+
+DROP_BYTES = 64 * PAUSE_BYTES
+"""What its memory may cost the worker at most; then it is cut off and its sequences end."""
+
+
+@attrs.define(kw_only=True, eq=False)
+class Connection:
+    """Knows the gateway's streams that run, to pause them when it lags and end them without it."""
+
+    number: int
+    gateway: str
+    messages: MessageStream
+    control: Callable[[Control], None]  # tell the worker
+    streams: set[int] = attrs.field(factory=set)
+    scope: anyio.CancelScope = attrs.field(factory=anyio.CancelScope)
+    lagging: bool = False
+    _paused: set[int] = attrs.field(factory=set)  # by the gateway's own word
+
+    def push(self, data: bytes) -> None:
+        """Queue an encoded message for it. Never waits."""
+        self.messages.push(data)
+        waiting = self.messages.waiting_bytes
+        if waiting > DROP_BYTES:
+            self.drop("it takes nothing any more")
+        elif waiting > PAUSE_BYTES and not self.lagging:
+            self.lagging = True
+            log.info("gateway_lags", gateway=self.gateway, bytes=waiting, streams=len(self.streams))
+            self._tell(Pause, self.streams)
+
+    def drop(self, reason: str) -> None:
+        """Cut it off."""
+        log.warning("gateway_dropped", gateway=self.gateway, reason=reason)
+        self.scope.cancel()
+
+    async def write(self) -> None:
+        """Task: write what is queued. Raises `LinkLost`."""
+        await self.messages.write(self._sent)
+
+    def submitted(self, submit: Submit) -> None:
+        """It asks for these streams. Raises `LinkLost` when another's are among them."""
+        if any(connection_of(stream) != self.number for stream in submit.streams):
+            raise LinkLost("it numbers streams that are not its own")
+        self.streams.update(submit.streams)
+        if self.lagging:
+            self._tell(Pause, submit.streams)
+
+    def controlled(self, controls: Controls) -> Controls:
+        """What of its controls the worker should hear: about its own streams, and no `Resume`
+        while it lags.
+        """
+        passed: list[Control] = []
+        for control in controls.controls:
+            if connection_of(control.stream) != self.number:
+                continue
+            if isinstance(control, Pause):
+                self._paused.add(control.stream)
+            elif isinstance(control, Resume):
+                self._paused.discard(control.stream)
+                if self.lagging:
+                    continue
+            passed.append(control)
+        return Controls(tuple(passed))
+
+    def ended(self, streams: Iterable[int]) -> None:
+        """The worker has said its last word about these."""
+        self.streams.difference_update(streams)
+        self._paused.difference_update(streams)
+
+    def _sent(self) -> None:
+        if self.lagging and self.messages.waiting_bytes < PAUSE_BYTES // 2:
+            self.lagging = False
+            self._tell(Resume, self.streams - self._paused)
+
+    def _tell(self, kind: type[Pause | Resume], streams: Iterable[int]) -> None:
+        for stream in streams:
+            self.control(kind(stream))

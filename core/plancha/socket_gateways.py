@@ -1,0 +1,198 @@
+"""A worker's end of its links over a Unix socket: all gateways behind two channels."""
+
+from functools import partial
+from itertools import count
+from os import PathLike
+
+import anyio
+import attrs
+import structlog
+from anyio.abc import SocketStream
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from plancha.connection import Connection
+from plancha.handshake import HANDSHAKE_S, KINDS, MAX_HELLO, PREAMBLE, Hello, Welcome
+from plancha.link import LinkLost
+from plancha.message_stream import MessageStream
+from plancha.messages import (
+    Answer,
+    Ask,
+    Cancel,
+    Controls,
+    Downstream,
+    Frame,
+    Rejected,
+    Reload,
+    Submit,
+    ToGateway,
+    ToWorker,
+    Upstream,
+)
+from plancha.outgoing import Outgoing
+from plancha.questions import Questions, Say
+from plancha.report import NO_STREAMS, NO_TOKENS
+from plancha.shares import connection_of, first_stream, shares
+from plancha.wire import Wire, WireError
+
+log = structlog.get_logger()
+
+LEASE_S = 15.0
+"""A gateway that has said nothing for so long is given up; it says something every 2 s."""
+
+
+class SocketGateways:
+    """Listens at `path`. A gateway that is lost takes its sequences with it, and nobody else's."""
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        *,
+        model: str,
+        context_length: int,
+        lease_s: float = LEASE_S,
+    ) -> None:
+        self._path = path
+        self._welcome = Welcome(0, context_length, model)
+        self._lease_s = lease_s
+        self._wire = Wire(*KINDS)
+        self._connections: dict[int, Connection] = {}
+        self._numbers = count()
+        self._questions = Questions()
+        self._outgoing = Outgoing()
+
+    async def run(
+        self,
+        upstream: MemoryObjectSendStream[Upstream],
+        downstream: MemoryObjectReceiveStream[Downstream],
+    ) -> None:
+        """Task: bring what gateways send to `upstream`, and to each its part of `downstream`.
+
+        Never waits for a gateway, so that the worker never does.
+        """
+        async with (
+            await anyio.create_unix_listener(self._path, mode=0o600) as listener,
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(self._control, upstream)
+            tasks.start_soon(self._deliver, downstream)
+            await listener.serve(partial(self._serve, upstream), tasks)
+
+    async def _deliver(self, downstream: MemoryObjectReceiveStream[Downstream]) -> None:
+        async for message in downstream:
+            if isinstance(message, Frame):
+                self._share(message)
+            else:
+                self._refuse(message)
+
+    async def _control(self, upstream: MemoryObjectSendStream[Upstream]) -> None:
+        """What the link itself has to say of streams. A task of its own, since the channel may be
+        full of what gateways say.
+        """
+        while True:
+            for message in await self._outgoing.take():
+                assert isinstance(message, Controls)  # a link has no answers of its own
+                await upstream.send(message)
+
+    async def _serve(
+        self, upstream: MemoryObjectSendStream[Upstream], stream: SocketStream
+    ) -> None:
+        async with stream:
+            try:
+                connection = await self._greet(MessageStream(stream, self._wire))
+            except LinkLost as lost:
+                log.warning("gateway_refused", reason=str(lost))
+                return
+            await self._attend(connection, upstream)
+
+    async def _greet(self, messages: MessageStream) -> Connection:
+        hello = None
+        with anyio.move_on_after(HANDSHAKE_S):
+            await messages.exchange(PREAMBLE)
+            hello = await messages.receive(MAX_HELLO)
+        if not isinstance(hello, Hello):
+            raise LinkLost("it did not say hello")
+        number = next(self._numbers)
+        welcome = attrs.evolve(self._welcome, first_stream=first_stream(number))
+        await messages.send(self._wire.encode(welcome))
+        return Connection(
+            number=number, gateway=hello.gateway, messages=messages, control=self._outgoing.control
+        )
+
+    async def _attend(
+        self, connection: Connection, upstream: MemoryObjectSendStream[Upstream]
+    ) -> None:
+        def say(message: Ask | Answer) -> None:
+            self._push(connection, message)
+
+        self._connections[connection.number] = connection
+        self._questions.join(connection.gateway, say)
+        log.info("gateway_joined", gateway=connection.gateway)
+        try:
+            with connection.scope:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(connection.write)
+                    await self._hear(connection, say, upstream)
+        except* LinkLost as lost:
+            log.info("gateway_lost", gateway=connection.gateway, reason=str(lost.exceptions[0]))
+        finally:
+            del self._connections[connection.number]
+            self._questions.leave(connection.gateway, say)
+            for each in connection.streams:
+                self._outgoing.control(Cancel(each))
+
+    async def _hear(
+        self,
+        connection: Connection,
+        say: Say,
+        upstream: MemoryObjectSendStream[Upstream],
+    ) -> None:
+        while True:
+            message: ToWorker | None = None
+            with anyio.move_on_after(self._lease_s):
+                message = await connection.messages.receive()
+            match message:
+                case Submit():
+                    connection.submitted(message)
+                    await upstream.send(message)
+                case Controls():
+                    controls = connection.controlled(message)
+                    if controls.controls:
+                        await upstream.send(controls)
+                case Reload():
+                    await upstream.send(message)
+                case Ask():
+                    self._questions.ask(message, say)
+                case Answer():
+                    self._questions.answer(message, connection.gateway)
+                case None:
+                    raise LinkLost(f"it has said nothing for {self._lease_s:g} s")
+                case _:
+                    raise LinkLost(f"a gateway does not say {type(message).__name__}")
+
+    def _share(self, frame: Frame) -> None:
+        parts = shares(frame)
+        load: bytes | None = None
+        for number, connection in self._connections.items():
+            part = parts.get(number)
+            if part is not None:
+                self._push(connection, part)
+                connection.ended(each.stream for each in part.finished)
+            elif not connection.messages.waiting_bytes:  # else it will hear of a later one
+                load = load or self._wire.encode(_load_alone(frame))
+                connection.push(load)
+
+    def _push(self, connection: Connection, message: ToGateway) -> None:
+        try:
+            connection.push(self._wire.encode(message))
+        except WireError as error:  # what it misses cannot be made good
+            connection.drop(str(error))
+
+    def _refuse(self, rejected: Rejected) -> None:
+        connection = self._connections.get(connection_of(rejected.streams[0]))
+        if connection is not None:
+            self._push(connection, rejected)
+            connection.ended(rejected.streams)
+
+
+def _load_alone(frame: Frame) -> Frame:
+    return Frame(NO_STREAMS, NO_TOKENS, (), (), frame.load)
