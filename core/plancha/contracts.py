@@ -49,6 +49,7 @@ class Site:
     queue_timeout_s: float = attrs.field(default=0.0, on_setattr=LIVE)
     # By tier; sheds load to keep.
     ttft_targets_s: Mapping[int, float] = attrs.field(factory=dict, on_setattr=LIVE)
+    plain_bytes: Callable[[int], bytes] | None = None  # `Text.plain_bytes`, for grammars
     geometry: "Geometry | None" = None  # known once the executor has loaded
 
     def loaded(self) -> "Geometry":
@@ -79,6 +80,7 @@ class Geometry:
     stop_ids: tuple[int, ...]  # end-of-sequence ids by the model's own word
     host_blocks: int = 0  # blocks that can be swapped out to
     block_copy_s: float = 0.0  # measured: one block, device to host or back
+    grammars: bool = False  # whether outputs can be held to a JSON schema
 
 
 class Scheduler(Protocol):
@@ -274,6 +276,10 @@ class Text(Protocol):
 
         Special tokens have their text too, whether or not a stream shows it.
         """
+        ...
+
+    def plain_bytes(self, token: int) -> bytes:
+        """As `token_bytes`, but b"" for special tokens."""
         ...
 
     def least_tokens(self, prompt: str) -> int:

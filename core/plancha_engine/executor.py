@@ -9,6 +9,7 @@ import numba
 import torch
 
 from plancha.contracts import Geometry, LoadError, Site
+from plancha.grammar_check import grammar_installed
 from plancha.messages import Plan, StepDone
 from plancha.options import Size, at_least, structure
 from plancha_engine.backend import Backend
@@ -20,6 +21,7 @@ from plancha_engine.kv_pool import blocks_in
 from plancha_engine.model import Decoder
 from plancha_engine.numba_backend import NumbaBackend
 from plancha_engine.runner import Runner
+from plancha_engine.sampler import Grammars
 from plancha_engine.torch_backend import TorchBackend
 from plancha_engine.weights import prepare_weights
 
@@ -108,7 +110,21 @@ def make_runner(
         host_blocks=blocks_in(swap, config, site.block_size, dtype) if swap else 0,
     )
     decoder = make_decoder(config, parameters, options.attention, site, geometry)
-    return Runner(decoder, site, geometry)
+    return Runner(decoder, site, geometry, make_grammars(site, geometry))
+
+
+def make_grammars(site: Site, geometry: Geometry) -> Grammars | None:
+    """None where no output can be held to a schema.
+
+    That is without the extra `grammar`, without the tokens' texts, and for a model without an
+    end-of-sequence id, whose outputs could not end where their JSON does.
+    """
+    if site.plain_bytes is None or not geometry.stop_ids or not grammar_installed():
+        return None
+    from plancha_engine.grammar import JsonGrammars  # needs the extra
+
+    tokens = [site.plain_bytes(token) for token in range(geometry.vocabulary)]
+    return JsonGrammars(tokens, geometry.stop_ids, site.max_sequences)
 
 
 def make_decoder(

@@ -10,26 +10,34 @@ from plancha_engine.batch_tables import Batch, BatchTables
 from plancha_engine.host_pool import HostPool
 from plancha_engine.logprobs import LogprobReader
 from plancha_engine.model import Decoder
-from plancha_engine.sampler import Sampler
+from plancha_engine.sampler import Grammars, Sampler
 from plancha_engine.stopwatch import Stopwatch
 
 
 class Runner:
     """A model with its KV pool, and what it knows of every batch slot."""
 
-    def __init__(self, decoder: Decoder[Any, Any], site: Site, geometry: Geometry) -> None:
+    def __init__(
+        self,
+        decoder: Decoder[Any, Any],
+        site: Site,
+        geometry: Geometry,
+        grammars: Grammars | None = None,
+    ) -> None:
         self._decoder = decoder
+        self._grammars = grammars
         self._site = site
         self._host = HostPool(decoder.backend.pools(), geometry.host_blocks)
         copy_s = self._host.block_copy_s(decoder.backend.pools())
-        self.geometry = attrs.evolve(geometry, block_copy_s=copy_s)
+        self.geometry = attrs.evolve(geometry, block_copy_s=copy_s, grammars=grammars is not None)
         self._forget()
 
     def step(self, plan: Plan) -> StepDone:
-        """Compute one plan. A row whose logits are not all finite numbers fails alone."""
+        """Compute one plan. A row fails alone: see `Sampler.sample`."""
         watch = Stopwatch()
         self._host.move(self._decoder.backend.pools(), plan.moves)
         watch.lap("copies")
+        self._sampler.leave(plan.left)
         for join in plan.joins:
             self._sampler.join(join)
             self._logprobs.join(join)
@@ -76,5 +84,7 @@ class Runner:
     def _forget(self) -> None:
         site, geometry = self._site, self.geometry
         self._tables = BatchTables(site.max_sequences, geometry.context_length, site.block_size)
-        self._sampler = Sampler(site.max_sequences, geometry.vocabulary)
+        if self._grammars is not None:
+            self._grammars.reset()
+        self._sampler = Sampler(site.max_sequences, geometry.vocabulary, self._grammars)
         self._logprobs = LogprobReader(site.max_sequences, geometry.vocabulary)

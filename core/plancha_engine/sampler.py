@@ -2,11 +2,12 @@
 
 In this order, which is vLLM's up to the temperature and Hugging Face's from there: logit bias,
 repetition penalty, frequency and presence penalty, stop ids masked while `min_tokens` are owed,
-temperature, top-k, top-p of what is left, min-p. Output token i of a sequence is drawn with random
-number i of its seed, so neither the batch around it nor a replay after a preemption changes it.
+all masked that a grammar does not let through, temperature, top-k, top-p of what is left, min-p.
+Output token i of a sequence is drawn with random number i of its seed, so neither the batch around
+it nor a replay after a preemption changes it.
 """
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,14 +23,44 @@ NO_IDS: Int64s = np.zeros(0, np.int64)
 NO_BIAS: tuple[Int64s, Float32s] = NO_IDS, np.zeros(0, np.float32)
 
 
-class Sampler:
-    """The sampling parameters of every slot, in columns, and the draw itself."""
+class Grammars(Protocol):
+    """What some outputs must follow. Rows of other slots are left as they are, at no cost."""
 
-    def __init__(self, max_sequences: int, vocabulary: int) -> None:
+    def join(self, join: Join) -> None:
+        """Follow the sequence in `join.slot` from now on, its known output first."""
+        ...
+
+    def leave(self, slots: Int32s) -> None:
+        """These slots are empty now."""
+        ...
+
+    def reset(self) -> None:
+        """Every slot is empty now."""
+        ...
+
+    def mask(self, logits: Float32s, slots: Int32s) -> None:
+        """Mask in row r what may not come next in `slots[r]`; NaN where nothing may."""
+        ...
+
+    def advance(self, slots: Int32s, tokens: Int32s) -> None:
+        """`tokens[r]` was drawn for `slots[r]`, or `NOT_FINITE`."""
+        ...
+
+
+class Sampler:
+    """The sampling parameters of every slot, in columns, and the draw itself.
+
+    `grammars`: None where nobody can ask for any.
+    """
+
+    def __init__(
+        self, max_sequences: int, vocabulary: int, grammars: Grammars | None = None
+    ) -> None:
         def column(dtype: type[np.generic]) -> npt.NDArray[Any]:
             return np.zeros(max_sequences, dtype)
 
         self.vocabulary = vocabulary
+        self._grammars = grammars
         self._greedy: Bools = column(np.bool_)
         self._temperature: Float32s = column(np.float32)
         self._top_k: Int32s = column(np.int32)
@@ -69,16 +100,26 @@ class Sampler:
         bias = np.array([bias for _, bias in sampling.logit_bias], np.float32)
         self._bias[slot] = ids, bias
         self._stop_ids[slot] = np.array(join.stop_ids, np.int64)
+        if self._grammars is not None:
+            self._grammars.join(join)
+
+    def leave(self, slots: Int32s) -> None:
+        """These slots are empty now; what they asked for need not be kept."""
+        if self._grammars is not None:
+            self._grammars.leave(slots)
 
     def sample(
         self, logits: Float32s, slots: Int32s, lengths: Int32s, token_ids: Int32s
     ) -> tuple[Int32s, Bools]:
-        """The next token of each slot, and which rows had a logit that is not a finite number.
+        """The next token of each slot, and which rows failed: those with a logit that is no finite
+        number, or whose grammar lets nothing through.
 
         `logits` float32 `[rows, at least vocabulary]`, overwritten; row r belongs to `slots[r]`,
         of which `token_ids[slots[r], :lengths[r]]` are known.
         """
         self.adjust(logits, slots, lengths, token_ids)
+        if self._grammars is not None:
+            self._grammars.mask(logits, slots)
         tokens = np.empty(slots.size, np.int32)
         draw(
             logits,
@@ -92,6 +133,8 @@ class Sampler:
             (lengths - self._prompt_tokens[slots]).astype(np.uint64),
             tokens,
         )
+        if self._grammars is not None:
+            self._grammars.advance(slots, tokens)
         return tokens, tokens == NOT_FINITE
 
     def adjust(self, logits: Float32s, slots: Int32s, lengths: Int32s, token_ids: Int32s) -> None:

@@ -66,6 +66,10 @@ class ModelText:
         """An id's own text, a special token's too; b"" for ids without text."""
         return self._texts.data[token] if 0 <= token < self.vocabulary else b""
 
+    def plain_bytes(self, token: int) -> bytes:
+        """An id's own text; b"" for special tokens and for ids without text."""
+        return self._texts_without_special.data[token] if 0 <= token < self.vocabulary else b""
+
     def least_tokens(self, prompt: str) -> int:
         """A lower bound of the length of `encode(prompt)`, in about a millisecond a megabyte."""
         return self._least_tokens(prompt)

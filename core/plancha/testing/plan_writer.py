@@ -51,6 +51,7 @@ class PlanWriter:
         stop_ids: tuple[int, ...] = (),
         logprobs: int | None = None,
         prompt_logprobs: bool = False,
+        grammar: str | None = None,
     ) -> None:
         """A sequence enters `slot`; its prompt ends at `prompt_tokens`, or where it ends itself."""
         self._slots[slot] = _Slot(list(token_ids))
@@ -67,6 +68,7 @@ class PlanWriter:
                 sampling=sampling,
                 logprobs=logprobs,
                 prompt_logprobs=prompt_logprobs,
+                grammar=grammar,
             )
         )
 

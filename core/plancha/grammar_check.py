@@ -1,0 +1,102 @@
+"""Whether a request's output can be held to its JSON schema, asked before anything is promised."""
+
+import json
+import subprocess
+import sys
+from collections import OrderedDict, defaultdict
+from functools import partial
+from hashlib import sha256
+from importlib.util import find_spec
+
+import anyio
+import anyio.to_thread
+
+from plancha.failure import Failure, RequestFailed, invalid
+from plancha.sampling import Sampling
+
+CHECK_TIMEOUT_S = 10.0
+"""For a check's process, which has a second of processor time; a busy machine may be slow."""
+
+REMEMBERED_SCHEMAS = 1000
+
+PARAM = "response_format"
+
+
+def grammar_installed() -> bool:
+    """Whether the extra `grammar` is there."""
+    return find_spec("llguidance") is not None
+
+
+class GrammarCheck:
+    """Compiles each new schema once, in a process that may die of it (see `plancha.grammar`).
+
+    One at a time for each tenant, so that whoever sends bad ones waits for them alone.
+    """
+
+    def __init__(self) -> None:
+        self._installed = grammar_installed()
+        self._problems: OrderedDict[bytes, str | None] = OrderedDict()  # by a schema's hash
+        self._turns: defaultdict[str, anyio.CapacityLimiter] = defaultdict(
+            partial(anyio.CapacityLimiter, 1)
+        )
+
+    async def check(self, schema: str, sampling: Sampling, tenant: str) -> None:
+        """Raises `RequestFailed`: "invalid" for what is the caller's mistake, or "unavailable"."""
+        if not self._installed:
+            raise invalid(
+                PARAM,
+                "This server cannot hold an output to a schema: its operator must install the "
+                "extra grammar (pip install 'plancha[grammar]').",
+                "unsupported_parameter",
+            )
+        _check_sampling(sampling)
+        key = sha256(schema.encode()).digest()
+        if key not in self._problems:
+            ask = partial(_ask, schema)
+            answer = await anyio.to_thread.run_sync(ask, limiter=self._turns[tenant])
+            self._problems[key] = answer
+            if len(self._problems) > REMEMBERED_SCHEMAS:
+                self._problems.popitem(last=False)
+        problem = self._problems[key]
+        if problem is not None:
+            raise _unusable(problem)
+
+
+def _unusable(problem: str) -> RequestFailed:
+    message = f"The schema of response_format cannot be used: {problem}"
+    return invalid(PARAM, message, "invalid_schema")
+
+
+def _check_sampling(sampling: Sampling) -> None:
+    """The schema says where an output ends; what says otherwise contradicts it."""
+    if sampling.ignore_eos:
+        raise invalid(
+            "ignore_eos",
+            "ignore_eos is true; with response_format it must be false: "
+            "the output ends where the schema has it end.",
+        )
+    if sampling.min_tokens > 0:
+        raise invalid(
+            "min_tokens",
+            f"min_tokens is {sampling.min_tokens}; with response_format it must be 0: "
+            "the output ends where the schema has it end.",
+        )
+
+
+def _ask(schema: str) -> str | None:
+    """`plancha.grammar.problem_of` in a process of its own. Raises `RequestFailed`."""
+    try:
+        process = subprocess.run(
+            [sys.executable, "-P", "-m", "plancha.grammar"],
+            input=schema.encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=CHECK_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:
+        message = "The schema could not be checked in time; try again."
+        raise RequestFailed(Failure("unavailable", message, PARAM, "overloaded")) from None
+    if process.returncode != 0 or not process.stdout:
+        raise _unusable("It takes too much time or memory to compile.")
+    problem: str | None = json.loads(process.stdout)["problem"]
+    return problem
