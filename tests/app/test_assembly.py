@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from plancha_app.assembly import BUILT_IN, prepare
+from plancha.contracts import Tenant
+from plancha_app.assembly import BUILT_IN, make_reload, make_site, prepare
 from plancha_app.deployment import Deployment, DeploymentError
 
 Install = Callable[..., None]
@@ -104,6 +105,65 @@ def test_host_and_port_are_checked_like_the_files(deployment_file: Write) -> Non
     path = deployment_file('executor.plugin = "light"\n')
     with pytest.raises(DeploymentError, match=r"transport\.http\.port = 70000"):
         prepare(path, port=70000)
+
+
+OPEN = "executor.plugin = 'light'\ntransport.http.host = '0.0.0.0'\n"
+KEYS = f"tenants.acme.keys = ['sha256:{'1' * 64}']\n"
+
+
+@pytest.mark.parametrize("more", [KEYS, "tenants.guests.weight = 1\nserver.anonymous = 'guests'\n"])
+def test_beyond_loopback_there_are_keys_or_somebody_is_named(
+    deployment_file: Write, more: str
+) -> None:
+    (problem,) = told(deployment_file(OPEN))
+
+    assert problem.startswith("transport.http: others than this machine can reach it")
+    assert "plancha keys new" in problem and "anonymous = " in problem
+    prepare(deployment_file(OPEN + more))
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.9.1", "::1"])
+def test_on_loopback_nobody_needs_a_key(deployment_file: Write, host: str) -> None:
+    prepare(deployment_file(f"executor.plugin = 'light'\ntransport.http.host = '{host}'\n"))
+
+
+@pytest.mark.parametrize("host", ["", "::", "0.0.0.0", "10.0.0.1", "llm.example", "localhost.evil"])
+def test_every_other_address_is_reached_from_elsewhere(deployment_file: Write, host: str) -> None:
+    path = deployment_file("executor.plugin = 'light'\n")
+
+    with pytest.raises(DeploymentError, match="nobody needs a key"):
+        prepare(path, host=host)
+
+
+def test_a_transport_that_does_not_say_may_be_reached_by_anybody(
+    install: Install, deployment_file: Write
+) -> None:
+    install("mute", "mute_module", GOOD, "plancha.transports", mute="make")
+
+    (problem,) = told(deployment_file("executor.plugin = 'light'\ntransport.mute = {}\n"))
+
+    assert problem.startswith("transport.mute: ")
+
+
+def test_a_site_and_a_reload_say_the_same_of_tenants_and_limits(deployment_file: Write) -> None:
+    path = deployment_file(
+        """
+        executor.plugin = "light"
+        batch = { max_waiting = 7, queue_timeout_s = 3 }
+        tiers = { 0 = { ttft_target_s = 2 }, 1 = {} }
+        [tenants.acme]
+        weight = 2
+        tier = 1
+        max_running = 4
+        max_waiting = 5
+        tokens_per_minute = 6
+        """
+    )
+    _, deployment = prepare(path)
+    tenants = {"acme": Tenant(weight=2, tier=1, max_running=4, max_waiting=5, tokens_per_minute=6)}
+    for said in (make_site(deployment, model="m", vocabulary=1), make_reload(deployment)):
+        assert (said.tenants, said.ttft_targets_s) == (tenants, {0: 2.0})
+        assert (said.max_waiting, said.queue_timeout_s) == (7, 3.0)
 
 
 def test_without_a_file_the_folder_is_looked_at_and_then_the_defaults(

@@ -12,6 +12,7 @@ from plancha_app.deployment import (
     Model,
     PluginTable,
     TenantTable,
+    TierTable,
     parse,
     understand,
 )
@@ -48,7 +49,11 @@ def test_what_the_root_file_comments_out_is_valid_and_the_default() -> None:
     assert (deployment.batch, deployment.kv) == (Deployment().batch, Deployment().kv)
     assert deployment.server == Deployment().server
     assert deployment.scheduler == Deployment().scheduler
-    assert deployment.tenants == {"default": TenantTable(max_running=64)}
+    assert deployment.tenants == {
+        "default": TenantTable(
+            max_running=64, max_waiting=256, tokens_per_minute=100_000, models=("smollm2",)
+        )
+    }
     assert deployment.model == Model(name="smollm2", served_name="smollm2")
 
 
@@ -190,3 +195,133 @@ def test_a_port_without_an_http_transport_is_a_mistake() -> None:
 
     with pytest.raises(ValueError, match=r"--port: there is no \[transport.http\]"):
         deployment.listening_at(None, 1)
+
+
+ONE, TWO = "sha256:" + "1" * 64, "sha256:" + "2" * 64
+
+
+def test_a_tenant_has_keys_limits_and_models_and_a_tier_its_target() -> None:
+    acme = {
+        "keys": [ONE, TWO],
+        "weight": 2,
+        "tier": 1,
+        "max_running": 4,
+        "max_waiting": 9,
+        "tokens_per_minute": 1000,
+        "models": ["smollm2"],
+    }
+    deployment, problems = understand(
+        {"tenants": {"acme": acme, "beta": {}}, "tiers": {"1": {"ttft_target_s": 2}}}
+    )
+
+    assert problems == ()
+    assert deployment.tenants["acme"] == TenantTable(
+        keys=(ONE, TWO),
+        weight=2.0,
+        tier=1,
+        max_running=4,
+        max_waiting=9,
+        tokens_per_minute=1000,
+        models=("smollm2",),
+    )
+    assert deployment.tenants["beta"].models is None
+    assert deployment.tiers == {"1": TierTable(ttft_target_s=2.0)}
+
+
+def test_what_a_key_may_not_be_is_told_without_showing_it() -> None:
+    raw = "pk-hunter2-hunter2-hunter2"
+    told = mistakes(
+        {
+            "tenants": {
+                "a": {"keys": [ONE, raw, 3]},
+                "b": {"keys": raw},
+                "c": {"kyes": [raw]},
+                "d": {"key": raw},
+                "e": {"keys": {raw: 1}},
+            }
+        }
+    )
+
+    assert [each.partition(" ")[0].rstrip(":") for each in told] == [
+        "tenants.a.keys[1]",
+        "tenants.a.keys[2]",
+        "tenants.b.keys",
+        "tenants.c.kyes",
+        "tenants.d.key",
+        "tenants.e.keys",
+    ]
+    assert "`plancha keys hash`" in told[0]
+    assert "hunter2" not in "".join(told)
+
+
+@pytest.mark.parametrize(
+    "tenants",
+    [{"a": {"keys": [ONE, ONE]}}, {"a": {"keys": [ONE]}, "b": {"keys": [TWO, ONE]}}],
+)
+def test_a_key_given_twice_is_a_mistake_that_names_both_places(tenants: Any) -> None:
+    (told,) = mistakes({"tenants": tenants})
+
+    assert "tenants.a.keys[0]" in told
+    assert "keys[1]" in told
+    assert "1111" not in told
+
+
+def test_the_anonymous_tenant_must_be_in_the_file() -> None:
+    (told,) = mistakes({"server": {"anonymous": "guests"}, "tenants": {"a": {}, "b": {}}})
+    (alone,) = mistakes({"server": {"anonymous": "default"}})
+
+    assert told.startswith('server.anonymous = "guests": must be the name of a tenant')
+    assert told.endswith("a, b")
+    assert "this file has none" in alone
+    assert mistakes({"server": {"anonymous": "a"}, "tenants": {"a": {}}}) == []
+
+
+@pytest.mark.parametrize("name", ["", "two words", "a" * 65, "line\n", "a\0b", "ü"])
+def test_a_tenants_name_is_one_plain_word(name: str) -> None:
+    (told,) = mistakes({"tenants": {name: {}}})
+
+    assert "letters, digits" in told
+
+
+@pytest.mark.parametrize("number", ["gold", "-1", "100", "01", "1.0"])
+def test_a_tier_is_a_whole_number(number: str) -> None:
+    (told,) = mistakes({"tiers": {number: {}}})
+
+    assert "from 0 to 99" in told
+
+
+@pytest.mark.parametrize(
+    ("tables", "told"),
+    [
+        ({"tenants": {"a": {"max_waiting": 0}}}, "tenants.a.max_waiting = 0"),
+        ({"tenants": {"a": {"tokens_per_minute": "9"}}}, 'tenants.a.tokens_per_minute = "9"'),
+        ({"tenants": {"a": {"models": "tiny"}}}, 'tenants.a.models = "tiny"'),
+        ({"tiers": {"0": {"ttft_target_s": 0}}}, "tiers.0.ttft_target_s = 0"),
+        ({"batch": {"queue_timeout_s": -1}}, "batch.queue_timeout_s = -1"),
+        ({"server": {"anonymous": 3}}, "server.anonymous = 3"),
+    ],
+)
+def test_limits_are_checked(tables: Any, told: str) -> None:
+    (problem,) = mistakes(tables)
+
+    assert problem.startswith(f"{told}: must be ")
+
+
+def test_access_follows_from_keys_and_from_who_is_anonymous() -> None:
+    keyed = {"acme": {"keys": [ONE], "models": ["tiny"]}, "guests": {}}
+    for tables, anonymous, keys in (
+        ({}, "default", {}),
+        ({"tenants": {"guests": {}}, "server": {"anonymous": "guests"}}, "guests", {}),
+        ({"tenants": keyed}, None, {ONE: "acme"}),
+        ({"tenants": keyed, "server": {"anonymous": "guests"}}, "guests", {ONE: "acme"}),
+    ):
+        access = understand(tables)[0].access
+        assert (access.anonymous, dict(access.keys)) == (anonymous, keys)
+        assert access.models == ({"acme": ("tiny",)} if keys else {})
+
+
+def test_a_file_that_is_nested_without_end_is_a_mistake(
+    deployment_file: Callable[[str], Path],
+) -> None:
+    with pytest.raises(DeploymentError, match="nested"):
+        parse(deployment_file("a = " + "[" * 100_000))
