@@ -1,4 +1,7 @@
 import asyncio
+import base64
+import hashlib
+import io
 import json
 import os
 import re
@@ -12,6 +15,7 @@ import aiohttp
 import pytest
 
 from plancha_app.cli import main
+from plancha_app.deployment import parse, understand
 
 Install = Callable[..., None]
 Write = Callable[[str], Path]
@@ -179,3 +183,65 @@ async def test_the_server_process_streams_to_several_and_leaves_with_0(
         assert "".join(choice["text"] for event in usage for choice in event["choices"])
     assert all(json.loads(line) for line in err.decode().splitlines())
     assert "apples" not in err.decode()
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, raw: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(raw)))
+
+
+def test_a_new_key_is_shown_once_with_the_line_that_lets_it_in(
+    plancha: Plancha, deployment_file: Write
+) -> None:
+    code, out, err = plancha("keys", "new", "acme")
+
+    (key,) = re.findall(r"^ +(pk-\S+)$", out, re.MULTILINE)
+    encoded = key.removeprefix("pk-")
+    assert len(base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))) >= 32
+    deployment, problems = understand(parse(deployment_file(out[out.index("[tenants") :])))
+    assert (code, err, problems) == (0, "", ())
+    assert deployment.tenants["acme"].keys == (
+        "sha256:" + hashlib.sha256(key.encode()).hexdigest(),
+    )
+    assert key not in plancha("keys", "new", "acme")[1]
+
+
+def test_a_key_without_a_name_gets_no_table(plancha: Plancha) -> None:
+    code, out, _ = plancha("keys", "new")
+
+    assert code == 0
+    assert "[tenants" not in out and 'keys = ["sha256:' in out
+
+
+def test_a_key_for_a_name_that_no_tenant_can_have_is_not_made(plancha: Plancha) -> None:
+    code, out, err = plancha("keys", "new", "two words")
+
+    assert (code, out) == (2, "")
+    assert "'two words'" in err and "letters, digits" in err
+
+
+@pytest.mark.parametrize("raw", [b"pk-abc", b"pk-abc\n", b"pk-abc\r\n"])
+def test_a_keys_hash_comes_from_stdin(
+    plancha: Plancha, monkeypatch: pytest.MonkeyPatch, raw: bytes
+) -> None:
+    typed(monkeypatch, raw)
+
+    assert plancha("keys", "hash") == (
+        0,
+        f"sha256:{hashlib.sha256(b'pk-abc').hexdigest()}\n",
+        "",
+    )
+
+
+@pytest.mark.parametrize("raw", [b"", b"\n", b"two words", b"pk-a\npk-b\n", b"x" * 4097])
+def test_what_is_no_single_word_has_no_hash(
+    plancha: Plancha, monkeypatch: pytest.MonkeyPatch, raw: bytes
+) -> None:
+    typed(monkeypatch, raw)
+    code, out, err = plancha("keys", "hash")
+
+    assert (code, out) == (2, "")
+    assert "one word" in err and "pk-a" not in err
+
+
+def test_a_key_is_never_an_argument(plancha: Plancha) -> None:
+    assert plancha("keys", "hash", "pk-abc")[0] == 2
