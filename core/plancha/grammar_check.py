@@ -21,6 +21,15 @@ REMEMBERED_SCHEMAS = 1000
 
 PARAM = "response_format"
 
+NO_GRAMMARS = Failure(
+    "invalid",
+    "This server's executor cannot hold this model's outputs to a schema: "
+    'response_format must be left out or {"type": "text"}.',
+    PARAM,
+    "unsupported_parameter",
+)
+"""What the worker answers whose `Geometry.grammars` is false."""
+
 
 def grammar_installed() -> bool:
     """Whether the extra `grammar` is there."""

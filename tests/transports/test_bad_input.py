@@ -120,7 +120,6 @@ async def test_an_unknown_field_is_refused_and_its_neighbour_named(
         ("top_logprobs", None, 2),
         ("tools", [], [{"type": "function"}]),
         ("tool_choice", "none", "required"),
-        ("response_format", {"type": "text"}, {"type": "json_object"}),
         ("suffix", None, "y"),
         ("prompt_logprobs", None, 1),
         ("store", False, True),

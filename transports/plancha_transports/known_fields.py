@@ -16,6 +16,7 @@ from plancha_transports.fields import (
     strings,
     whole_number_from,
 )
+from plancha_transports.response_format import response_format
 
 SAMPLING: Mapping[str, Check[Any]] = {
     "temperature": number_from(*RANGES["temperature"]).described(
@@ -85,6 +86,9 @@ EVERYWHERE: Mapping[str, Check[Any]] = {
     "cache_salt": label.described(
         "Share cached beginnings of prompts only with requests of the same salt."
     ),
+    "response_format": response_format.described(
+        "The output is JSON: any object, or as a JSON schema says."
+    ),
     **NOTED,
 }
 
@@ -105,7 +109,6 @@ UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
     "priority": (0,),
     "prompt_logprobs": (),
     "reasoning_effort": (),
-    "response_format": ({"type": "text"},),
     "service_tier": ("auto", "default"),
     "spaces_between_special_tokens": (True,),
     "store": (False,),
