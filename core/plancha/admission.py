@@ -1,6 +1,5 @@
 """Who is let in: the one place that accepts or refuses, by what the worker can ever hold."""
 
-from collections.abc import Callable
 from itertools import count
 from secrets import randbits
 
@@ -9,6 +8,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from plancha.contracts import Allocator, Clock, Site
 from plancha.failure import Failure
+from plancha.grammar_check import NO_GRAMMARS
 from plancha.inbox import Admitted, Inbox
 from plancha.messages import (
     Downstream,
@@ -19,6 +19,7 @@ from plancha.messages import (
     Submit,
     Upstream,
 )
+from plancha.overload import Overload
 from plancha.sequence import Sequence
 
 SEED_BITS = 64
@@ -32,25 +33,30 @@ class Admission:
 
     site: Site
     allocator: Allocator  # asked, never changed
-    waiting: Callable[[], int]  # sequences that wait now
+    overload: Overload
     _arrivals: "count[int]" = attrs.field(factory=count, init=False)
 
-    def admit(self, submit: Submit, now: float) -> tuple[Sequence, ...] | Failure:
-        """A prompt's sequences in the order of the streams, or why there are none."""
+    def admit(self, submit: Submit, now: float) -> Admitted | Failure:
+        """A request's sequences in the order of the streams, or why there are none.
+
+        What can never be served is told before what cannot be now, since trying again is no use.
+        """
         request = submit.request
-        waiting, added = self.waiting(), len(submit.streams)
-        if waiting + added > self.site.max_waiting:
-            return Failure(
-                "busy",
-                f"{waiting} sequences are waiting and this request would add {added}; "
-                f"the queue holds {self.site.max_waiting}.",
-                None,
-                "queue_full",
-            )
+        if request.grammar is not None and not self.site.loaded().grammars:
+            return NO_GRAMMARS
         for prompt in request.prompts:
             failure = self._never_fits(prompt, request)
             if failure is not None:
                 return failure
+        shed = self.overload.judge(submit, now)
+        if isinstance(shed, Failure):
+            return shed
+        sequences = self._sequences(submit, now)
+        self.overload.accepted(sequences, now)
+        return Admitted(sequences, shed)
+
+    def _sequences(self, submit: Submit, now: float) -> tuple[Sequence, ...]:
+        request = submit.request
         sequences: list[Sequence] = []
         for index, prompt in enumerate(request.prompts):
             first = self._sequence(submit, index, 0, prompt, now)
@@ -139,4 +145,4 @@ async def admission(
         if isinstance(admitted, Failure):
             await downstream.send(Rejected(message.streams, admitted))
         else:
-            await inbox.send(Admitted(admitted))
+            await inbox.send(admitted)

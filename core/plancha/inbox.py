@@ -8,9 +8,13 @@ from plancha.sequence import Sequence
 
 @attrs.frozen(eq=False)
 class Admitted:
-    """The sequences of one accepted request."""
+    """The sequences of one accepted request.
+
+    Those that wait in the tiers `shed`, and have never been in the batch, must go for it.
+    """
 
     sequences: tuple[Sequence, ...]
+    shed: tuple[int, ...] = ()
 
 
 Inbox = Admitted | Controls | Reload | StepDone | StepFailed

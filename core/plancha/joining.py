@@ -8,6 +8,7 @@ import attrs
 from plancha.batch import Batch
 from plancha.contracts import Allocator, Scheduler, Site
 from plancha.deltas import Deltas
+from plancha.overload import Overload
 from plancha.report import Report
 from plancha.room import Room
 from plancha.sequence import Sequence
@@ -36,6 +37,7 @@ class Joining:
     deltas: Deltas
     report: Report
     room: Room
+    overload: Overload
     alive: Mapping[int, Sequence]  # by stream: accepted and not ended
 
     def anyone(self, now: float) -> bool:
@@ -153,6 +155,7 @@ class Joining:
         candidate.passed, candidate.passed_since_s = 0, None
         if not candidate.joined_once:
             candidate.joined_once = True
+            self.overload.joined(candidate, cached)
             self.report.joined(candidate.stream, cached if candidate.parent is None else 0)
 
 

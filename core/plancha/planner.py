@@ -5,15 +5,19 @@ count. One step is in flight at a time: `plan`, then `apply` or `fail` with its 
 `cancel` and `truncate` may come at any moment between.
 """
 
+from collections.abc import Collection
+
 import numpy as np
 import structlog
 
 from plancha.batch import Batch
 from plancha.contracts import Allocator, Scheduler, Site
+from plancha.deadlines import Deadlines
 from plancha.deltas import Deltas
 from plancha.failure import Failure, engine_error
 from plancha.joining import Joining
 from plancha.messages import Finished, FinishReason, Load, Plan, StepDone
+from plancha.overload import Overload
 from plancha.report import Report
 from plancha.room import Room
 from plancha.rows import Rows
@@ -53,6 +57,10 @@ class Planner:
             deltas=self._deltas,
             cost=self.cost,
         )
+        self.overload = Overload.of_worker(site, self.batch, self.room, self.cost)
+        self.deadlines = Deadlines(
+            site=site, alive=self.sequences, retry_after_s=self.overload.shedding.retry_after_s
+        )
         joining = Joining(
             site=site,
             batch=self.batch,
@@ -61,6 +69,7 @@ class Planner:
             deltas=self._deltas,
             report=self.report,
             room=self.room,
+            overload=self.overload,
             alive=self.sequences,
         )
         self._rows = Rows(site=site, batch=self.batch, joining=joining, cost=self.cost)
@@ -104,6 +113,7 @@ class Planner:
         A prompt's outputs after the first wait until the prompt is computed, to share its blocks.
         """
         self.sequences[sequence.stream] = sequence
+        self.deadlines.watch(sequence)
         if not self._siblings.hold(sequence):
             self._line_up(sequence, now)
 
@@ -118,6 +128,19 @@ class Planner:
         sequence = self.sequences.get(stream)
         if sequence is not None:
             self._end(sequence, "stop", now, keep=keep)
+
+    def expire(self, now: float) -> None:
+        """End whoever has waited, or run, for longer than it may. O(1) while nobody has."""
+        for sequence, failure in self.deadlines.passed(now):
+            self._end(sequence, "error", now, failure=failure)
+
+    def shed(self, tiers: Collection[int], now: float) -> None:
+        """End whoever of these tiers has never been in the batch."""
+        for stream in list(self.sequences):
+            sequence = self.sequences.get(stream)
+            if sequence and sequence.tier in tiers and not sequence.joined_once:
+                failure = self.overload.shedding.shed(sequence.tier, now)
+                self._end(sequence, "error", now, failure=failure)
 
     def pause(self, stream: int) -> None:
         """Its reader lags: from the next plan on it does not run. Twice is once.
@@ -145,6 +168,7 @@ class Planner:
         self._set_paused_aside()
         self.room.grow_running(now)
         slots, counts = self._rows.next(now)
+        self.overload.planned(now)
         if slots.size == 0:
             return None
         starts = self.batch.computed[slots]
@@ -158,11 +182,11 @@ class Planner:
     def apply(self, done: StepDone, now: float) -> None:
         """Take in a step's tokens: append, stop, charge, report; who left meanwhile has none."""
         plan = self._take_in_flight()
-        self._observe(plan, done)
+        self.cost.observe_step(plan, done)
         self._commit(plan, done)
         for slot in done.failed:
             self._end_slot(slot, "error", now, failure=engine_error())
-        self._report_prompts(done)
+        self.report.prompts(done.prompt_logprobs, self.batch.sequences)
         self._append(done, now)
         self._end_scored(plan, now)
         self._let_go(now)
@@ -215,15 +239,6 @@ class Planner:
         for sequence in self._siblings.released():
             self._line_up(sequence, now)
 
-    def _observe(self, plan: Plan, done: StepDone) -> None:
-        seconds = done.seconds - done.timings.get("copies", 0.0)
-        if seconds > 0:
-            counts = plan.counts.astype(np.int64)
-            new = int(counts.sum())
-            # Each row's tokens look back at starts + 1 to starts + count: their sum.
-            attended = (int(counts @ (2 * plan.starts + plan.counts)) + new) / 2
-            self.cost.observe(new, attended, seconds)
-
     def _commit(self, plan: Plan, done: StepDone) -> None:
         """What the step computed is in the pool; full blocks can be found, but of who failed."""
         batch, block_size = self.batch, self._site.block_size
@@ -247,7 +262,9 @@ class Planner:
             logprobs = None if logprobs is None else logprobs.rows(alive)
         length = batch.append(slots, tokens)
         self.report.tokens(batch.stream[slots], tokens, logprobs)
-        self._scheduler.charge(batch.output_by_tenant(slots))
+        output = batch.output_by_tenant(slots)
+        self._scheduler.charge(output)
+        self.overload.charge(output, now)
         full = length >= batch.max_length[slots]
         for i in np.flatnonzero(full | (batch.stops[tokens] > 0)).tolist():
             slot = int(slots[i])
@@ -260,19 +277,6 @@ class Planner:
         if sequence is None or token not in sequence.stop_ids:
             return False
         return length - sequence.prompt_tokens > sequence.request.sampling.min_tokens
-
-    def _report_prompts(self, done: StepDone) -> None:
-        """Each prompt position once, however often it was computed."""
-        for part in done.prompt_logprobs:
-            sequence = self.batch.sequences[part.stream]  # by slot, as the executor knows it
-            if sequence is None:
-                continue
-            end = min(part.start + part.logprobs.chosen.size, sequence.prompt_tokens)
-            start = max(part.start, sequence.prompt_reported)
-            if start < end:
-                rows = slice(start - part.start, end - part.start)
-                self.report.prompt(sequence.stream, start, part.logprobs.rows(rows))
-                sequence.prompt_reported = end
 
     def _end_scored(self, plan: Plan, now: float) -> None:
         """max_tokens 0: the prompt was all there was to compute."""
@@ -308,6 +312,7 @@ class Planner:
         self.room.leave(sequence)
         self._paused.pop(sequence.stream, None)
         del self.sequences[sequence.stream]
+        self.overload.ended(sequence, now)
         self._unline(sequence)
         self._siblings.forget(sequence)
         first = sequence.parent is None

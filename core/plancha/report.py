@@ -1,8 +1,12 @@
 """What gateways have to hear, gathered until the scheduling task sends it as one frame."""
 
+from collections.abc import Iterable
+from collections.abc import Sequence as Seq
+
 import numpy as np
 
 from plancha.messages import Finished, Frame, Int32s, Int64s, Joined, Load, Logprobs, PromptLogprobs
+from plancha.sequence import Sequence
 
 NO_STREAMS: Int64s = np.empty(0, np.int64)
 NO_TOKENS: Int32s = np.empty(0, np.int32)
@@ -25,9 +29,21 @@ class Report:
             raise RuntimeError("a frame holds the tokens of one step")
         self._streams, self._tokens, self._logprobs = streams, tokens, logprobs
 
-    def prompt(self, stream: int, start: int, logprobs: Logprobs) -> None:
-        """Log-probabilities of the stream's prompt tokens from position `start` on."""
-        self._prompts.append(PromptLogprobs(stream, start, logprobs))
+    def prompts(self, parts: Iterable[PromptLogprobs], by_slot: Seq[Sequence | None]) -> None:
+        """Log-probabilities of prompt tokens, named by slot as the executor knows them.
+
+        Each position is told once, however often it was computed.
+        """
+        for part in parts:
+            sequence = by_slot[part.stream]
+            if sequence is None:
+                continue
+            end = min(part.start + part.logprobs.chosen.size, sequence.prompt_tokens)
+            start = max(part.start, sequence.prompt_reported)
+            if start < end:
+                rows = part.logprobs.rows(slice(start - part.start, end - part.start))
+                self._prompts.append(PromptLogprobs(sequence.stream, start, rows))
+                sequence.prompt_reported = end
 
     def joined(self, stream: int, cached_tokens: int) -> None:
         """The stream's sequence entered the batch for the first time."""

@@ -33,6 +33,7 @@ class Room:
     preemptions: Counter[Eviction] = attrs.field(factory=Counter, init=False)
     swapped_out: list[Sequence] = attrs.field(factory=list, init=False)  # in the plan being made
     joined: set[int] = attrs.field(factory=set, init=False)  # streams, in it
+    short_of_blocks: bool = attrs.field(default=False, init=False)  # somebody did not fit in it
     aside: dict[int, Sequence] = attrs.field(factory=dict, init=False)  # by stream; no slot, blocks
     _kept: set[int] = attrs.field(factory=set, init=False)  # streams, grown or copied from in it
 
@@ -41,6 +42,7 @@ class Room:
         self.joined.clear()
         self._kept.clear()
         self.swapped_out = []
+        self.short_of_blocks = False
 
     def grow_running(self, now: float) -> None:
         """Blocks for every running sequence's next token, best first, by force if need be."""
@@ -63,6 +65,7 @@ class Room:
         lower = [each for each in self.batch.running() if each.tier > candidate.tier]
         victims = self._collect(lower, candidate, blocks, slots)
         if victims is None:
+            self.short_of_blocks |= blocks > 0
             return False
         for victim in victims:
             self._take_from(victim, now)

@@ -27,10 +27,19 @@ async def scheduling(
     planner: Planner,
     clock: Clock,
 ) -> None:
-    """Task: one round per wake-up. The next step starts before anybody is told of the last."""
-    async for first in inbox:
+    """Task: one round per wake-up. The next step starts before anybody is told of the last.
+
+    While nothing runs, a deadline is a wake-up too; while a step does, its end comes soon enough.
+    """
+    while True:
+        deadline_s = None if planner.in_flight else planner.deadlines.next_s
+        try:
+            first = await _first(inbox, None if deadline_s is None else deadline_s - clock())
+        except anyio.EndOfStream:
+            return
         now = clock()
-        take_in(planner, [first, *_rest(inbox)], now)
+        take_in(planner, first + _rest(inbox), now)
+        planner.expire(now)
         plan = None if planner.in_flight else planner.plan(now)
         if plan is not None:
             await plans.send(plan)
@@ -44,7 +53,9 @@ def take_in(planner: Planner, messages: list[Inbox], now: float) -> None:
     outcome: StepDone | StepFailed | None = None
     for message in messages:
         match message:
-            case Admitted(sequences):
+            case Admitted(sequences, shed):
+                if shed:
+                    planner.shed(shed, now)
                 for sequence in sequences:
                     planner.add(sequence, now)
             case Controls(controls):
@@ -66,6 +77,15 @@ def take_in(planner: Planner, messages: list[Inbox], now: float) -> None:
         planner.apply(outcome, now)
     elif outcome is not None:
         planner.fail(now)
+
+
+async def _first(inbox: MemoryObjectReceiveStream[Inbox], wait_s: float | None) -> list[Inbox]:
+    """What comes next, or nothing when that takes longer than `wait_s`; None: however long."""
+    if wait_s is None:
+        return [await inbox.receive()]
+    with anyio.move_on_after(wait_s):
+        return [await inbox.receive()]
+    return []
 
 
 def _rest(inbox: MemoryObjectReceiveStream[Inbox]) -> list[Inbox]:

@@ -2,6 +2,10 @@
 
 import math
 
+import numpy as np
+
+from plancha.messages import Plan, StepDone
+
 FORGETTING = 0.98
 """Weight of a step beside the one after it: about the last fifty count."""
 
@@ -49,6 +53,16 @@ class StepCost:
             (p02, p12, (p22 - scale * px2 * px2) / forgetting),
         )
         self._seen += 1
+
+    def observe_step(self, plan: Plan, done: StepDone) -> None:
+        """As `observe`, less the copies; a step that took no time teaches nothing."""
+        seconds = done.seconds - done.timings.get("copies", 0.0)
+        if seconds > 0:
+            counts = plan.counts.astype(np.int64)
+            new = int(counts.sum())
+            # Each row's tokens look back at starts + 1 to starts + count: their sum.
+            attended = (int(counts @ (2 * plan.starts + plan.counts)) + new) / 2
+            self.observe(new, attended, seconds)
 
     @property
     def known(self) -> bool:

@@ -61,8 +61,8 @@ def test_a_request_of_exactly_the_pool_completes(rig: Any) -> None:
 
 
 def test_a_full_queue_refuses_and_empties_again(rig: Any) -> None:
-    simulation = attrs.evolve(rig, max_waiting=2).chain()
-    streams = [simulation.submit([120], 2) for _ in range(2)]
+    simulation = attrs.evolve(rig, max_sequences=1, max_waiting=2).chain()
+    streams = [simulation.submit([120], 2) for _ in range(1 + 2)]
     assert refusal(simulation, 1, 2).kind == "busy"
     simulation.run()
     assert set(streams) == set(simulation.finished)

@@ -174,15 +174,3 @@ async def test_a_refusal_echoes_the_label_too(serve: Any, says: Any) -> None:
         ) as response,
     ):
         assert (response.status, response.headers["X-Request-Id"]) == (400, "abc")
-
-
-async def test_a_full_queue_is_429_with_retry_after(serve: Any, emits: Any) -> None:
-    async with (
-        serve(emits(65), limits=Limits(max_waiting=2)) as server,
-        server.session.post(
-            server.url + "/v1/completions", json={"prompt": ["a", "b", "c"]}
-        ) as response,
-    ):
-        assert response.status == 429
-        assert int(response.headers["Retry-After"]) > 0
-        assert (await response.json())["error"]["type"] == "rate_limit_error"

@@ -12,6 +12,7 @@ from plancha.failure import Failure, RequestFailed
 from plancha.messages import Finished, InferenceRequest, Plan, StepDone, Submit
 from plancha.planner import Planner
 from plancha.sampling import Sampling
+from plancha.scheduling import take_in
 from plancha.testing.clock import FakeClock
 
 
@@ -43,7 +44,7 @@ class Simulation:
         self._step_s = step_s
         self._most_tokens = site.max_batched_tokens
         self._admission = Admission(
-            site=site, allocator=self.allocator, waiting=self.planner.waiting_sequences
+            site=site, allocator=self.allocator, overload=self.planner.overload
         )
 
     def submit(
@@ -76,8 +77,7 @@ class Simulation:
             raise RequestFailed(admitted)
         for each in streams:
             self.outputs[each] = []
-        for sequence in admitted:
-            self.planner.add(sequence, self.clock())
+        take_in(self.planner, [admitted], self.clock())
         self.take_frame()
         return stream
 
@@ -95,7 +95,9 @@ class Simulation:
         self.planner.resume(stream, self.clock())
 
     def start(self) -> Plan | None:
-        """Plan a step and leave it in flight."""
+        """End who waited for too long, plan a step and leave it in flight."""
+        self.planner.expire(self.clock())
+        self.take_frame()
         plan = self.planner.plan(self.clock())
         if plan is not None:
             computed, most = int(plan.counts.sum()), self._most_tokens
