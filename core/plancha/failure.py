@@ -53,3 +53,12 @@ def engine_error() -> Failure:
     return Failure(
         "engine", "The engine failed while generating this answer.", None, "engine_error"
     )
+
+
+STALLED = "stalled"
+
+
+def stalled(timeout_s: float) -> Failure:
+    """The client took nothing of its answer for so long."""
+    message = f"The connection took nothing for {timeout_s:g} s; the answer was broken off."
+    return Failure("timeout", message, None, STALLED)

@@ -21,7 +21,7 @@ from plancha.asking import Asking
 from plancha.call import Call
 from plancha.contracts import Text
 from plancha.failure import Failure, RequestFailed, invalid
-from plancha.generation import Generation, Stream
+from plancha.generation import Generation
 from plancha.grammar_check import GrammarCheck
 from plancha.link import LinkLost, Sender
 from plancha.messages import (
@@ -30,11 +30,13 @@ from plancha.messages import (
     Frame,
     InferenceRequest,
     Int32s,
+    Load,
     Rejected,
     Reload,
     Submit,
     ToGateway,
 )
+from plancha.outbox import Stream
 from plancha.outboxes import Outboxes
 from plancha.outgoing import Outgoing
 from plancha.record import Record
@@ -69,6 +71,7 @@ class Gateway:
         self.state: State = "loading"
         self.reason = "loading"
         self.outboxes = Outboxes()
+        self.load: Load | None = None  # the worker's, after its latest step
         self._text: Text | None = None
         self._upstream: Sender | None = None
         self._shared = False  # whether other gateways have the same worker
@@ -227,16 +230,12 @@ class Gateway:
 
     async def fanout(self, messages: AsyncIterable[ToGateway]) -> None:
         """Task: bring what the worker sends to the outboxes. Ends with `messages`."""
-        async for message in messages:
-            match message:
-                case Frame():
-                    self.outboxes.deliver(message)
-                case Rejected():
-                    self._refused(message)
-                case Ask():
-                    self._outgoing.answer(Answer(message.number, self._asked(message)))
-                case Answer():
-                    self._asking.answered(message)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.outboxes.waking)
+            async for message in messages:
+                self._take(message)
+            tasks.cancel_scope.cancel()
+        self.outboxes.wake_all()
 
     async def control(self) -> None:
         """Task: tell the worker what clients did, however fast they do it."""
@@ -251,6 +250,18 @@ class Gateway:
             return (self.cancel if ask.cancel else self.record)(ask.request_id, ask.tenant)
         except RequestFailed:
             return None
+
+    def _take(self, message: ToGateway) -> None:
+        match message:
+            case Frame():
+                self.load = message.load
+                self.outboxes.deliver(message)
+            case Rejected():
+                self._refused(message)
+            case Ask():
+                self._outgoing.answer(Answer(message.number, self._asked(message)))
+            case Answer():
+                self._asking.answered(message)
 
     def _ready(self) -> tuple[Text, Sender]:
         if self.state != "ready" or self._text is None or self._upstream is None:

@@ -1,15 +1,32 @@
 """Which client each stream belongs to, and how a frame gets to all of them."""
 
-from plancha.generation import Generation, Stream, token_logprobs
+from collections import deque
+
+import anyio
+import anyio.lowlevel
+
+from plancha.generation import Generation
 from plancha.messages import Frame, PromptLogprobs, Rejected
+from plancha.outbox import Stream
+from plancha.token_logprobs import token_logprobs
+
+WOKEN_AT_ONCE = 256
+"""Clients served before the event loop does something else: some two milliseconds of sockets."""
 
 
 class Outboxes:
-    """The streams that the worker has not ended. A token costs a look-up and a list append."""
+    """The streams that the worker has not ended. A token costs a look-up and a list append.
+
+    Whom a frame concerns is woken in turn by `waking`. Somebody whose turn has not come when the
+    next frame does is woken once for both, so a gateway that falls behind has less to do for each
+    token.
+    """
 
     def __init__(self) -> None:
         self.running: dict[str, Generation] = {}  # by request id
         self._streams: dict[int, tuple[Generation, Stream]] = {}
+        self._queue: deque[Generation] = deque()
+        self._news = anyio.Event()
 
     def add(self, generation: Generation) -> None:
         """Its streams are about to be submitted."""
@@ -24,9 +41,8 @@ class Outboxes:
             self._streams.pop(stream.number, None)
 
     def deliver(self, frame: Frame) -> None:
-        """Everything one step meant, and one wake-up for each client it concerns."""
-        streams = self._streams
-        woken: set[Generation] = set()
+        """Everything one step meant; whom it concerns is queued to be woken."""
+        streams, queue = self._streams, self._queue
         for joined in frame.joined:
             if joined.stream in streams:
                 record = streams[joined.stream][0].record
@@ -38,7 +54,9 @@ class Outboxes:
             if number in streams:
                 generation, stream = streams[number]
                 stream.tokens.append(token)
-                woken.add(generation)
+                if not generation.queued:
+                    generation.queued = True
+                    queue.append(generation)
         if frame.logprobs is not None:
             self._deliver_logprobs(frame)
         for finished in frame.finished:
@@ -47,8 +65,30 @@ class Outboxes:
                 stream.finished = finished
                 if generation.close_record():
                     self.running.pop(generation.record.id, None)
-                woken.add(generation)
-        for generation in woken:
+                if not generation.queued:
+                    generation.queued = True
+                    queue.append(generation)
+        if queue:
+            self._news.set()
+
+    async def waking(self) -> None:
+        """Task: serve the queue, until cancelled."""
+        while True:
+            await self._news.wait()
+            self._news = anyio.Event()
+            while self._queue:
+                self._wake(WOKEN_AT_ONCE)
+                await anyio.lowlevel.checkpoint()
+
+    def wake_all(self) -> None:
+        """Serve the whole queue at once."""
+        self._wake(len(self._queue))
+
+    def _wake(self, most: int) -> None:
+        queue = self._queue
+        for _ in range(min(len(queue), most)):
+            generation = queue.popleft()
+            generation.queued = False
             generation.wake()
 
     def refuse(self, rejected: Rejected) -> Generation | None:

@@ -5,7 +5,7 @@ from typing import Literal
 import attrs
 
 State = Literal["queued", "generating", "done"]
-Outcome = Literal["completed", "cancelled", "failed"]
+Outcome = Literal["completed", "cancelled", "failed", "stalled"]
 
 
 @attrs.define(eq=False, kw_only=True)

@@ -13,9 +13,9 @@ from plancha.call import Call
 from plancha.contracts import Executor, Geometry, Site
 from plancha.failure import Failure, RequestFailed
 from plancha.gateway import Gateway
-from plancha.generation import Delta
 from plancha.kernel import Kernel, Worker
 from plancha.messages import Plan, StepDone
+from plancha.outbox import Delta
 from plancha.sampling import Sampling
 from plancha.testing.client import collect, quiet
 from plancha.testing.embedded import embedded

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from plancha.generation import Delta
+from plancha.outbox import Delta
 from plancha.record import Record
 from plancha_text.byte_text import byte_text
 from plancha_transports.answers import Pieces

@@ -9,8 +9,9 @@ import attrs
 from plancha.call import Call
 from plancha.contracts import Text
 from plancha.failure import RequestFailed
-from plancha.generation import Delta, Generation
+from plancha.generation import Generation
 from plancha.messages import FinishReason
+from plancha.outbox import Delta
 from plancha.record import Record
 from plancha_transports.failures import CANCELLED
 from plancha_transports.token_entries import EntryQueue, TokenEntry

@@ -9,7 +9,8 @@ import structlog
 from aiohttp import web
 
 from plancha.failure import Failure, RequestFailed, engine_error
-from plancha.generation import Delta, Generation
+from plancha.generation import Generation
+from plancha.outbox import Delta
 from plancha_transports.answers import uncancelled
 from plancha_transports.options import HttpOptions
 

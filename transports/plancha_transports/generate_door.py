@@ -4,8 +4,8 @@ from aiohttp import web
 
 from plancha.failure import Failure
 from plancha.gateway import Gateway
-from plancha.generation import Delta
 from plancha.messages import FinishReason
+from plancha.outbox import Delta
 from plancha.record import Record
 from plancha_transports.answers import usage
 from plancha_transports.asks import generate_ask
@@ -15,6 +15,7 @@ from plancha_transports.failures import error_object
 from plancha_transports.options import HttpOptions
 from plancha_transports.request_bodies import BodyReader
 from plancha_transports.request_ids import RECORD, header_label, shown_id
+from plancha_transports.timeouts import timed_by
 
 
 class GenerateDoor:
@@ -29,7 +30,8 @@ class GenerateDoor:
         """Answer one prompt or one chat."""
         label = header_label(request)
         ask = await self._bodies.read(request, lambda body: generate_ask(body, label))
-        async with await self._gateway.generate(called_by(request, ask.call)) as generation:
+        call = timed_by(request, ask.call)
+        async with await self._gateway.generate(called_by(request, call)) as generation:
             request[RECORD] = generation.record
             events = TokenEvents(generation.record)
             return await stream_events(request, generation, events, self._options)

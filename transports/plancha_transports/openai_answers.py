@@ -3,7 +3,7 @@
 from typing import Any
 
 from plancha.failure import Failure
-from plancha.generation import Delta
+from plancha.outbox import Delta
 from plancha.record import Record
 from plancha_transports.answers import Piece, Pieces, openai_usage
 from plancha_transports.event_stream import DONE, event

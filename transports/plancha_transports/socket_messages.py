@@ -5,8 +5,8 @@ from typing import Any
 import orjson
 
 from plancha.failure import Failure
-from plancha.generation import Delta
 from plancha.messages import FinishReason
+from plancha.outbox import Delta
 from plancha.record import Record
 from plancha_transports.answers import usage
 from plancha_transports.failures import CANCELLED, error_object

@@ -5,7 +5,8 @@ from collections import deque
 import attrs
 
 from plancha.contracts import TextStream
-from plancha.generation import Delta, TokenLogprob
+from plancha.outbox import Delta
+from plancha.token_logprobs import TokenLogprob
 
 
 @attrs.frozen
