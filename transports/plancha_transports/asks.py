@@ -202,6 +202,7 @@ def _call(
         logprobs=logprobs,
         prompt_logprobs=prompt_logprobs,
         cache_salt=found.get("cache_salt", ""),
+        timeout_s=found.get("timeout_s"),
         grammar=found.get("response_format"),
         label=found.get("request_id", header_label),
     )

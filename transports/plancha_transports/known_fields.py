@@ -17,6 +17,7 @@ from plancha_transports.fields import (
     whole_number_from,
 )
 from plancha_transports.response_format import response_format
+from plancha_transports.timeouts import timeout
 
 SAMPLING: Mapping[str, Check[Any]] = {
     "temperature": number_from(*RANGES["temperature"]).described(
@@ -88,6 +89,9 @@ EVERYWHERE: Mapping[str, Check[Any]] = {
     ),
     "response_format": response_format.described(
         "The output is JSON: any object, or as a JSON schema says."
+    ),
+    "timeout_s": timeout.described(
+        "Seconds from acceptance until the answer must be complete; else it ends with an error."
     ),
     **NOTED,
 }

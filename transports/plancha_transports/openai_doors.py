@@ -16,6 +16,7 @@ from plancha_transports.options import HttpOptions
 from plancha_transports.request_bodies import BodyReader
 from plancha_transports.request_ids import RECORD, header_label
 from plancha_transports.shapes import ChatShape, Shape, TextShape
+from plancha_transports.timeouts import timed_by
 
 
 class OpenAIDoors:
@@ -39,8 +40,8 @@ class OpenAIDoors:
         return await self._answer(request, ask)
 
     async def _answer(self, request: web.Request, ask: Ask) -> web.StreamResponse:
-        text = self._gateway.text
-        async with await self._gateway.generate(called_by(request, ask.call)) as generation:
+        text, call = self._gateway.text, timed_by(request, ask.call)
+        async with await self._gateway.generate(called_by(request, call)) as generation:
             record = request[RECORD] = generation.record
             shape = _shape(ask, text, generation)
             pieces = Pieces.of_call(ask.call, text, generation)
