@@ -11,7 +11,7 @@ TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 # On Linux, PyPI's torch carries CUDA; builds without it are called +cpu. See docs/decisions/0004.
 TORCH ?= torch==$(TORCH_VERSION)$(if $(filter Linux,$(shell uname -s)),+cpu)
 
-.PHONY: help venv serve test check format bench bench-step bench-memory bench-fairness build constraints clean
+.PHONY: help venv serve test fuzz check format bench bench-step bench-memory bench-fairness build constraints clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -33,6 +33,9 @@ serve: $(READY) ## start the server with the default model; FILE=… for another
 
 test: $(READY) ## run the tests; ARGS=… for pytest
 	$(BIN)/pytest $(ARGS)
+
+fuzz: $(READY) ## two minutes of bad input: every door and every parser
+	$(BIN)/pytest -m fuzz --hypothesis-profile=fuzz $(ARGS)
 
 check: $(READY) ## lint, format, types and layers
 	$(BIN)/ruff check

@@ -19,6 +19,7 @@ Schema = Mapping[str, Any]
 LABEL = re.compile(r"[!-~]{1,128}")
 TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,17}")
 MAX_STOPS = 16
+MOST_TOKENS = 2**31 - 1  # of any count of tokens: more would not fit the engine's 32-bit columns
 MAX_STOP_TOKEN_IDS = 128
 SHOWN_CHARACTERS = 60
 
@@ -73,20 +74,15 @@ def whole_number(name: str, value: object) -> int:
     return value
 
 
-def whole_number_from(low: int, high: int | None = None) -> Check[int]:
+def whole_number_from(low: int, high: int = MOST_TOKENS) -> Check[int]:
     """The check for an integer from `low` to `high`."""
-    right = f"a whole number, {low} or more"
-    schema = {"type": "integer", "minimum": low}
-    if high is not None:
-        right = f"a whole number from {low} to {high}"
-        schema["maximum"] = high
 
     def take(name: str, value: object) -> int:
-        if type(value) is not int or value < low or (high is not None and value > high):
-            raise wrong(name, value, right)
+        if type(value) is not int or not low <= value <= high:
+            raise wrong(name, value, f"a whole number from {low} to {high}")
         return value
 
-    return Check(take, schema)
+    return Check(take, {"type": "integer", "minimum": low, "maximum": high})
 
 
 @check(type="number")

@@ -19,6 +19,7 @@ from plancha_transports.failures import failures_as_json
 from plancha_transports.generate_door import GenerateDoor
 from plancha_transports.hosts import Hosts, is_loopback
 from plancha_transports.openai_doors import OpenAIDoors
+from plancha_transports.openapi import OpenAPIDoor
 from plancha_transports.options import HttpOptions
 from plancha_transports.origins import Origins
 from plancha_transports.request_bodies import BodyReader
@@ -131,6 +132,7 @@ def application(
             web.get("/health/live", status.live),
             web.get("/health/ready", status.ready),
             web.get("/health/startup", status.startup),
+            web.get("/openapi.json", OpenAPIDoor(gateway, options).document),
         ]
     )
     return app
