@@ -8,8 +8,9 @@ import structlog
 
 from plancha.link import LinkLost
 from plancha.message_stream import MessageStream
-from plancha.messages import Control, Controls, Pause, Resume, Submit
+from plancha.messages import Control, Controls, Pause, Resume, Submit, ToGateway
 from plancha.shares import connection_of
+from plancha.wire import WireError
 
 log = structlog.get_logger()
 
@@ -31,17 +32,25 @@ class Connection:
     streams: set[int] = attrs.field(factory=set)
     scope: anyio.CancelScope = attrs.field(factory=anyio.CancelScope)
     lagging: bool = False
+    _lags: anyio.Event = attrs.field(factory=anyio.Event)
     _paused: set[int] = attrs.field(factory=set)  # by the gateway's own word
 
-    def push(self, data: bytes) -> None:
-        """Queue an encoded message for it. Never waits."""
-        self.messages.push(data)
+    def push(self, message: ToGateway | bytes) -> None:
+        """Queue a message for it, which may be encoded already. Never waits."""
+        if isinstance(message, bytes):
+            self.messages.push_encoded(message)
+        else:
+            try:
+                self.messages.push(message)
+            except WireError as error:  # what it misses cannot be made good
+                self.drop(str(error))
         waiting = self.messages.waiting_bytes
         if waiting > DROP_BYTES:
             self.drop("it takes nothing any more")
         elif waiting > PAUSE_BYTES and not self.lagging:
             self.lagging = True
             log.info("gateway_lags", gateway=self.gateway, bytes=waiting, streams=len(self.streams))
+            self._lags.set()
             self._tell(Pause, self.streams)
 
     def drop(self, reason: str) -> None:
@@ -49,9 +58,14 @@ class Connection:
         log.warning("gateway_dropped", gateway=self.gateway, reason=reason)
         self.scope.cancel()
 
-    async def write(self) -> None:
-        """Task: write what is queued. Raises `LinkLost`."""
-        await self.messages.write(self._sent)
+    async def resume(self) -> None:
+        """Task: let its sequences go on once it no longer lags. Raises `LinkLost`."""
+        while True:
+            await self._lags.wait()
+            self._lags = anyio.Event()
+            await self.messages.drained()
+            self.lagging = False
+            self._tell(Resume, self.streams - self._paused)
 
     def submitted(self, submit: Submit) -> None:
         """It asks for these streams. Raises `LinkLost` when another's are among them."""
@@ -82,11 +96,6 @@ class Connection:
         """The worker has said its last word about these."""
         self.streams.difference_update(streams)
         self._paused.difference_update(streams)
-
-    def _sent(self) -> None:
-        if self.lagging and self.messages.waiting_bytes < PAUSE_BYTES // 2:
-            self.lagging = False
-            self._tell(Resume, self.streams - self._paused)
 
     def _tell(self, kind: type[Pause | Resume], streams: Iterable[int]) -> None:
         for stream in streams:

@@ -1,66 +1,65 @@
-"""Whole messages over a byte stream: bounded when read, queued and joined when written."""
+"""Whole messages over a socket: bounded when read, queued by the transport when written.
 
-from collections import deque
-from collections.abc import Callable
+On asyncio's own transports: a write goes out at once where it can, and a cancelled task leaves no
+half of a message behind.
+"""
+
+import asyncio
 from typing import Any
-
-import anyio
-from anyio.abc import ByteStream
-from anyio.streams.buffered import BufferedByteReceiveStream
 
 from plancha.link import LinkLost
 from plancha.wire import HEADER, MAX_MESSAGE, Wire, WireError, sizes
 
-JOINED_BYTES = 2**18
-"""Messages are written together up to about so many bytes."""
+READ_BYTES = 2**20
+"""What is read ahead of the message at hand."""
 
-BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)
+GONE = "the other side is gone"
 
 
 class MessageStream:
-    """`push` queues and never waits; `write` is the task that sends. One reader, one writer."""
+    """One reader; any task may write. `drained` tells a writer when to go on."""
 
-    def __init__(self, stream: ByteStream, wire: Wire) -> None:
-        self.waiting_bytes = 0  # queued, or being sent
-        self._stream = stream
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        wire: Wire,
+        *,
+        most_waiting: int,
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
         self._wire = wire
-        self._received = BufferedByteReceiveStream(stream)
-        self._queue: deque[bytes] = deque()
-        self._news = anyio.Event()
+        writer.transport.set_write_buffer_limits(most_waiting, most_waiting // 2)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What was pushed and the socket has not taken yet."""
+        return self._writer.transport.get_write_buffer_size()
 
     async def exchange(self, preamble: bytes) -> None:
         """Send the preamble and hear the same. Raises `LinkLost` when the peer's is another."""
-        await self.send(preamble)
-        heard = await self._receive(len(preamble))
-        if heard != preamble:
+        self._writer.write(preamble)
+        if await self._receive(len(preamble)) != preamble:
             raise LinkLost(f"the other side speaks another protocol than {preamble!r}")
 
-    async def send(self, data: bytes) -> None:
-        """Send at once: for who needs no queue, and `write` does not run. Raises `LinkLost`."""
-        try:
-            await self._stream.send(data)
-        except BROKEN:
-            raise LinkLost("the other side is gone") from None
+    def push(self, message: Any) -> None:
+        """Queue a message. Never waits. Raises `WireError` when it cannot be encoded."""
+        self._writer.write(self._wire.encode(message))
 
-    def push(self, data: bytes) -> None:
-        """Queue one encoded message."""
-        self._queue.append(data)
-        self.waiting_bytes += len(data)
-        self._news.set()
+    def push_encoded(self, data: bytes) -> None:
+        """Queue a message that is encoded already."""
+        self._writer.write(data)
 
-    async def write(self, sent: Callable[[], None]) -> None:
-        """Task: send what is queued, and call `sent` each time `waiting_bytes` has become less.
+    async def drained(self) -> None:
+        """Wait while more than `most_waiting` bytes wait, until half of them are gone.
 
         Raises `LinkLost`.
         """
-        while True:
-            await self._news.wait()
-            self._news = anyio.Event()
-            while self._queue:
-                data = self._next()
-                await self.send(data)
-                self.waiting_bytes -= len(data)
-                sent()
+        try:
+            await self._writer.drain()
+        except OSError:
+            raise LinkLost(GONE) from None
 
     async def receive(self, most: int = MAX_MESSAGE) -> Any:
         """The next message, of at most so many bytes.
@@ -73,16 +72,12 @@ class MessageStream:
         except WireError as error:
             raise LinkLost(str(error)) from None
 
+    def close(self) -> None:
+        """Let go of the socket at once; what waits is lost."""
+        self._writer.transport.abort()
+
     async def _receive(self, size: int) -> bytes:
         try:
-            return await self._received.receive_exactly(size)
-        except (anyio.EndOfStream, anyio.IncompleteRead, *BROKEN):
-            raise LinkLost("the other side is gone") from None
-
-    def _next(self) -> bytes:
-        parts = [self._queue.popleft()]
-        size = len(parts[0])
-        while self._queue and size < JOINED_BYTES:
-            parts.append(self._queue.popleft())
-            size += len(parts[-1])
-        return b"".join(parts) if len(parts) > 1 else parts[0]
+            return await self._reader.readexactly(size)
+        except (asyncio.IncompleteReadError, OSError):
+            raise LinkLost(GONE) from None

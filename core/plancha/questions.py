@@ -38,10 +38,10 @@ class Questions:
 
     def leave(self, gateway: str, say: Say) -> None:
         """It is gone: it knows nothing any more. One that has taken its name meanwhile stays."""
-        if self._gateways.get(gateway) is say:
+        if self._gateways.get(gateway) == say:
             del self._gateways[gateway]
         for number, question in list(self._open.items()):
-            if question.asker is say:
+            if question.asker == say:
                 del self._open[number]
             elif question.asked == gateway:
                 self._give_up(number)

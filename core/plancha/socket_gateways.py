@@ -1,19 +1,19 @@
 """A worker's end of its links over a Unix socket: all gateways behind two channels."""
 
-from functools import partial
+import asyncio
+import os
 from itertools import count
 from os import PathLike
 
 import anyio
 import attrs
 import structlog
-from anyio.abc import SocketStream
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from plancha.connection import Connection
+from plancha.connection import PAUSE_BYTES, Connection
 from plancha.handshake import HANDSHAKE_S, KINDS, MAX_HELLO, PREAMBLE, Hello, Welcome
 from plancha.link import LinkLost
-from plancha.message_stream import MessageStream
+from plancha.message_stream import READ_BYTES, MessageStream
 from plancha.messages import (
     Answer,
     Ask,
@@ -24,15 +24,14 @@ from plancha.messages import (
     Rejected,
     Reload,
     Submit,
-    ToGateway,
     ToWorker,
     Upstream,
 )
 from plancha.outgoing import Outgoing
-from plancha.questions import Questions, Say
+from plancha.questions import Questions
 from plancha.report import NO_STREAMS, NO_TOKENS
 from plancha.shares import connection_of, first_stream, shares
-from plancha.wire import Wire, WireError
+from plancha.wire import Wire
 
 log = structlog.get_logger()
 
@@ -51,6 +50,7 @@ class SocketGateways:
         context_length: int,
         lease_s: float = LEASE_S,
     ) -> None:
+        self.listening = anyio.Event()
         self._path = path
         self._welcome = Welcome(0, context_length, model)
         self._lease_s = lease_s
@@ -69,13 +69,20 @@ class SocketGateways:
 
         Never waits for a gateway, so that the worker never does.
         """
-        async with (
-            await anyio.create_unix_listener(self._path, mode=0o600) as listener,
-            anyio.create_task_group() as tasks,
-        ):
-            tasks.start_soon(self._control, upstream)
-            tasks.start_soon(self._deliver, downstream)
-            await listener.serve(partial(self._serve, upstream), tasks)
+        async with anyio.create_task_group() as tasks:
+
+            def joined(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                tasks.start_soon(self._serve, upstream, reader, writer)
+
+            server = await asyncio.start_unix_server(joined, self._path, limit=READ_BYTES)
+            try:
+                os.chmod(self._path, 0o600)
+                self.listening.set()
+                tasks.start_soon(self._control, upstream)
+                await self._deliver(downstream)
+            finally:
+                server.close()
+            tasks.cancel_scope.cancel()
 
     async def _deliver(self, downstream: MemoryObjectReceiveStream[Downstream]) -> None:
         async for message in downstream:
@@ -94,15 +101,19 @@ class SocketGateways:
                 await upstream.send(message)
 
     async def _serve(
-        self, upstream: MemoryObjectSendStream[Upstream], stream: SocketStream
+        self,
+        upstream: MemoryObjectSendStream[Upstream],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
-        async with stream:
-            try:
-                connection = await self._greet(MessageStream(stream, self._wire))
-            except LinkLost as lost:
-                log.warning("gateway_refused", reason=str(lost))
-                return
+        messages = MessageStream(reader, writer, self._wire, most_waiting=PAUSE_BYTES)
+        try:
+            connection = await self._greet(messages)
             await self._attend(connection, upstream)
+        except LinkLost as lost:
+            log.warning("gateway_refused", reason=str(lost))
+        finally:
+            messages.close()
 
     async def _greet(self, messages: MessageStream) -> Connection:
         hello = None
@@ -112,8 +123,7 @@ class SocketGateways:
         if not isinstance(hello, Hello):
             raise LinkLost("it did not say hello")
         number = next(self._numbers)
-        welcome = attrs.evolve(self._welcome, first_stream=first_stream(number))
-        await messages.send(self._wire.encode(welcome))
+        messages.push(attrs.evolve(self._welcome, first_stream=first_stream(number)))
         return Connection(
             number=number, gateway=hello.gateway, messages=messages, control=self._outgoing.control
         )
@@ -121,29 +131,25 @@ class SocketGateways:
     async def _attend(
         self, connection: Connection, upstream: MemoryObjectSendStream[Upstream]
     ) -> None:
-        def say(message: Ask | Answer) -> None:
-            self._push(connection, message)
-
         self._connections[connection.number] = connection
-        self._questions.join(connection.gateway, say)
+        self._questions.join(connection.gateway, connection.push)
         log.info("gateway_joined", gateway=connection.gateway)
         try:
             with connection.scope:
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(connection.write)
-                    await self._hear(connection, say, upstream)
+                    tasks.start_soon(connection.resume)
+                    await self._hear(connection, upstream)
         except* LinkLost as lost:
             log.info("gateway_lost", gateway=connection.gateway, reason=str(lost.exceptions[0]))
         finally:
             del self._connections[connection.number]
-            self._questions.leave(connection.gateway, say)
+            self._questions.leave(connection.gateway, connection.push)
             for each in connection.streams:
                 self._outgoing.control(Cancel(each))
 
     async def _hear(
         self,
         connection: Connection,
-        say: Say,
         upstream: MemoryObjectSendStream[Upstream],
     ) -> None:
         while True:
@@ -161,7 +167,7 @@ class SocketGateways:
                 case Reload():
                     await upstream.send(message)
                 case Ask():
-                    self._questions.ask(message, say)
+                    self._questions.ask(message, connection.push)
                 case Answer():
                     self._questions.answer(message, connection.gateway)
                 case None:
@@ -175,22 +181,16 @@ class SocketGateways:
         for number, connection in self._connections.items():
             part = parts.get(number)
             if part is not None:
-                self._push(connection, part)
+                connection.push(part)
                 connection.ended(each.stream for each in part.finished)
             elif not connection.messages.waiting_bytes:  # else it will hear of a later one
                 load = load or self._wire.encode(_load_alone(frame))
                 connection.push(load)
 
-    def _push(self, connection: Connection, message: ToGateway) -> None:
-        try:
-            connection.push(self._wire.encode(message))
-        except WireError as error:  # what it misses cannot be made good
-            connection.drop(str(error))
-
     def _refuse(self, rejected: Rejected) -> None:
         connection = self._connections.get(connection_of(rejected.streams[0]))
         if connection is not None:
-            self._push(connection, rejected)
+            connection.push(rejected)
             connection.ended(rejected.streams)
 
 

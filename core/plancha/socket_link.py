@@ -1,5 +1,6 @@
 """A gateway's end of a link over a Unix socket."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from os import PathLike
@@ -9,7 +10,7 @@ import anyio
 from plancha.failure import Failure, RequestFailed
 from plancha.handshake import HANDSHAKE_S, KINDS, MAX_HELLO, PREAMBLE, Hello, Welcome
 from plancha.link import LinkLost
-from plancha.message_stream import MessageStream
+from plancha.message_stream import READ_BYTES, MessageStream
 from plancha.messages import Controls, ToGateway, ToWorker
 from plancha.wire import Wire, WireError
 
@@ -21,38 +22,31 @@ MOST_WAITING = 2**20
 
 
 class SocketLink:
-    """A `plancha.link.Link`. Nothing is sent or noticed unless the task `run` runs."""
+    """A `plancha.link.Link`. Run the task `beat` beside it."""
 
-    def __init__(self, messages: MessageStream, wire: Wire, welcome: Welcome) -> None:
+    def __init__(self, messages: MessageStream, welcome: Welcome) -> None:
         self.welcome = welcome
         self._messages = messages
-        self._wire = wire
-        self._room = anyio.Event()
         self._lost = False
 
-    async def run(self) -> None:
-        """Task: write what is sent, and give signs of life. Raises `LinkLost`."""
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._beat)
-                await self._messages.write(self._made_room)
-        except* LinkLost as lost:
-            raise lost.exceptions[0] from None
-        finally:
-            self._lose()
+    async def beat(self) -> None:
+        """Task: give signs of life."""
+        while True:
+            await anyio.sleep(BEAT_S)
+            if not self._messages.waiting_bytes:
+                self._messages.push(Controls(()))
 
     async def send(self, item: ToWorker, /) -> None:
         """As `Link.send`. Raises `RequestFailed` for a request that no message can hold."""
-        while self._messages.waiting_bytes > MOST_WAITING and not self._lost:
-            await self._room.wait()
-        if self._lost:
-            raise LinkLost("the worker is gone")
+        await self._messages.drained()
         self.send_nowait(item)
 
     def send_nowait(self, item: ToWorker, /) -> None:
         """As `Link.send_nowait`."""
+        if self._lost:
+            raise LinkLost("the worker is gone")
         try:
-            self._messages.push(self._wire.encode(item))
+            self._messages.push(item)
         except WireError:
             message = "The request is larger than what the server's parts tell each other."
             raise RequestFailed(Failure("too_large", message)) from None
@@ -62,22 +56,7 @@ class SocketLink:
             while True:
                 yield await self._messages.receive()
         except LinkLost:
-            self._lose()
-
-    async def _beat(self) -> None:
-        beat = self._wire.encode(Controls(()))
-        while True:
-            await anyio.sleep(BEAT_S)
-            if not self._messages.waiting_bytes:
-                self._messages.push(beat)
-
-    def _made_room(self) -> None:
-        room, self._room = self._room, anyio.Event()
-        room.set()
-
-    def _lose(self) -> None:
-        self._lost = True
-        self._made_room()
+            self._lost = True
 
 
 @asynccontextmanager
@@ -87,17 +66,18 @@ async def connect(path: str | PathLike[str], gateway: str) -> AsyncIterator[Sock
     Raises `LinkLost` when nobody listens, or somebody does who speaks otherwise.
     """
     try:
-        stream = await anyio.connect_unix(path)
+        reader, writer = await asyncio.open_unix_connection(path, limit=READ_BYTES)
     except OSError as error:
         raise LinkLost(f"nobody listens at {path}: {error.strerror}") from None
-    async with stream:
-        wire = Wire(*KINDS)
-        messages = MessageStream(stream, wire)
+    messages = MessageStream(reader, writer, Wire(*KINDS), most_waiting=MOST_WAITING)
+    try:
         welcome = None
         with anyio.move_on_after(HANDSHAKE_S):
             await messages.exchange(PREAMBLE)
-            await messages.send(wire.encode(Hello(gateway)))
+            messages.push(Hello(gateway))
             welcome = await messages.receive(MAX_HELLO)
         if not isinstance(welcome, Welcome):
             raise LinkLost("the worker did not say welcome")
-        yield SocketLink(messages, wire, welcome)
+        yield SocketLink(messages, welcome)
+    finally:
+        messages.close()

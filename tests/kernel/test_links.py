@@ -1,0 +1,424 @@
+"""Both links keep the same promises; and what several gateways on one socket may rely on."""
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import attrs
+import numpy as np
+import pytest
+from anyio import create_memory_object_stream
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from plancha import connection, socket_gateways
+from plancha.failure import Failure
+from plancha.handshake import KINDS, PREAMBLE, Hello
+from plancha.link import LinkLost
+from plancha.memory_link import MemoryLink
+from plancha.messages import (
+    Answer,
+    Ask,
+    Cancel,
+    Controls,
+    Downstream,
+    Finished,
+    Frame,
+    Joined,
+    Logprobs,
+    Pause,
+    PromptLogprobs,
+    Rejected,
+    Resume,
+    Submit,
+    ToGateway,
+    Upstream,
+)
+from plancha.record import Record
+from plancha.request_id import gateway_name, new_request_id
+from plancha.shares import first_stream, shares
+from plancha.socket_gateways import SocketGateways
+from plancha.socket_link import SocketLink, connect
+from plancha.testing.link_conformance import (
+    HANG_S,
+    IDLE,
+    LINK_PROMISES,
+    Ends,
+    MakeEnds,
+    Promise,
+    frame,
+    submit,
+)
+from plancha.wire import HEADER, Wire
+
+WIRE = Wire(*KINDS)
+
+
+@attrs.define(kw_only=True, eq=False)
+class Hub:
+    """A worker's end with nothing behind it: the test plays the worker."""
+
+    path: Path
+    upstream: MemoryObjectReceiveStream[Upstream]
+    downstream: MemoryObjectSendStream[Downstream]
+    tasks: anyio.abc.TaskGroup
+    scope: anyio.CancelScope = attrs.field(factory=anyio.CancelScope)
+    ended: anyio.Event = attrs.field(factory=anyio.Event)
+
+    async def hear(self) -> Upstream:
+        with anyio.fail_after(HANG_S):
+            return await self.upstream.receive()
+
+    @asynccontextmanager
+    async def gateway(self, name: str | None = None) -> AsyncIterator[SocketLink]:
+        """A connected gateway that has asked for its first stream."""
+        async with joined(self.path, name or gateway_name(), self.tasks) as (link, _):
+            await link.send(submit(link.welcome.first_stream))
+            heard = await self.hear()
+            assert isinstance(heard, Submit)
+            yield link
+
+
+@asynccontextmanager
+async def joined(
+    path: Path, name: str, tasks: anyio.abc.TaskGroup
+) -> AsyncIterator[tuple[SocketLink, AsyncExitStack]]:
+    """A link and its task; closing the stack is as if the gateway's process died."""
+    async with AsyncExitStack() as stack:
+        link = await stack.enter_async_context(connect(path, name))
+
+        tasks.start_soon(link.beat)
+        yield link, stack
+
+
+@asynccontextmanager
+async def listening(path: Path, **options: Any) -> AsyncIterator[Hub]:
+    upstream_in, upstream = create_memory_object_stream[Upstream](16)
+    downstream_in, downstream = create_memory_object_stream[Downstream](16)
+    with upstream_in, upstream, downstream_in, downstream:
+        async with anyio.create_task_group() as tasks:
+            hub = Hub(path=path, upstream=upstream, downstream=downstream_in, tasks=tasks)
+            gateways = SocketGateways(path, model="tiny", context_length=256, **options)
+
+            async def run() -> None:
+                with hub.scope:
+                    await gateways.run(upstream_in, downstream)
+                hub.ended.set()
+
+            tasks.start_soon(run)
+            await gateways.listening.wait()
+            yield hub
+            tasks.cancel_scope.cancel()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "worker"
+
+
+@pytest.fixture(params=["memory", "socket"])
+def make(request: pytest.FixtureRequest, path: Path) -> MakeEnds:
+    made: MakeEnds = memory_ends if request.param == "memory" else lambda: socket_ends(path)
+    return made
+
+
+@asynccontextmanager
+async def memory_ends() -> AsyncIterator[Ends]:
+    upstream_in, upstream = create_memory_object_stream[Upstream](16)
+    downstream_in, downstream = create_memory_object_stream[Downstream](16)
+
+    async def lose_gateway() -> None:
+        upstream_in.close()
+        downstream.close()
+
+    async def lose_worker() -> None:
+        upstream.close()
+        downstream_in.close()
+
+    with upstream_in, upstream, downstream_in, downstream:
+        yield Ends(
+            link=MemoryLink(upstream_in, downstream),
+            upstream=upstream,
+            downstream=downstream_in,
+            first_stream=0,
+            lose_gateway=lose_gateway,
+            lose_worker=lose_worker,
+        )
+
+
+@asynccontextmanager
+async def socket_ends(path: Path) -> AsyncIterator[Ends]:
+    async with (
+        listening(path) as hub,
+        joined(path, gateway_name(), hub.tasks) as (link, stack),
+    ):
+
+        async def lose_worker() -> None:
+            hub.scope.cancel()
+            await hub.ended.wait()
+
+        yield Ends(
+            link=link,
+            upstream=hub.upstream,
+            downstream=hub.downstream,
+            first_stream=link.welcome.first_stream,
+            lose_gateway=stack.aclose,
+            lose_worker=lose_worker,
+        )
+
+
+@pytest.mark.parametrize("promise", LINK_PROMISES, ids=lambda promise: promise.__name__)
+async def test_a_link_keeps_its_promises(promise: Promise, make: MakeEnds) -> None:
+    await promise(make)
+
+
+async def receive(link: SocketLink, kind: type) -> Any:
+    """The next message that is no mere report of the load."""
+    with anyio.fail_after(HANG_S):
+        async for message in link:
+            if not is_load_alone(message):
+                assert isinstance(message, kind), message
+                return message
+    raise AssertionError("the worker is gone")
+
+
+def is_load_alone(message: ToGateway) -> bool:
+    return isinstance(message, Frame) and not (message.streams.size or message.finished)
+
+
+async def test_each_gateway_hears_of_its_own_streams_and_of_the_load(path: Path) -> None:
+    async with listening(path) as hub, hub.gateway() as one, hub.gateway() as other:
+        mine, theirs = one.welcome.first_stream, other.welcome.first_stream
+        streams = np.array([theirs, mine, theirs + 1], np.int64)
+        tokens = np.array([1, 2, 3], np.int32)
+        await hub.downstream.send(Frame(streams, tokens, (Joined(mine, 5),), (), IDLE))
+        await hub.downstream.send(frame(theirs, 4))
+
+        heard = await receive(one, Frame)
+        assert (heard.streams.tolist(), heard.tokens.tolist()) == ([mine], [2])
+        assert heard.joined == (Joined(mine, 5),)
+        with anyio.fail_after(HANG_S):
+            load = await anext(aiter(one))
+        assert is_load_alone(load) and isinstance(load, Frame) and load.load == IDLE
+
+        heard = await receive(other, Frame)
+        assert (heard.streams.tolist(), heard.tokens.tolist()) == ([theirs, theirs + 1], [1, 3])
+        assert heard.joined == ()
+        assert (await receive(other, Frame)).tokens.tolist() == [4]
+
+
+async def test_a_refusal_reaches_the_gateway_that_asked(path: Path) -> None:
+    async with listening(path) as hub, hub.gateway() as one, hub.gateway() as other:
+        refusal = Rejected((other.welcome.first_stream,), Failure("busy", "later"))
+        await hub.downstream.send(refusal)
+        await hub.downstream.send(frame(one.welcome.first_stream, 1))
+
+        assert await receive(other, Rejected) == refusal
+        assert (await receive(one, Frame)).tokens.tolist() == [1]
+
+
+async def test_a_lost_gateway_takes_only_its_own_streams_along(path: Path) -> None:
+    async with listening(path) as hub, hub.gateway() as one:
+        async with hub.gateway() as other:
+            lost = other.welcome.first_stream
+            await other.send(submit(lost + 1))
+            await hub.hear()
+            await hub.downstream.send(
+                Frame(
+                    np.empty(0, np.int64),
+                    np.empty(0, np.int32),
+                    (),
+                    (Finished(lost, "length", 3, 1),),
+                    IDLE,
+                )
+            )
+            await receive(other, Frame)
+
+        assert await hub.hear() == Controls((Cancel(lost + 1),))
+        await hub.downstream.send(frame(one.welcome.first_stream, 9))
+        assert (await receive(one, Frame)).tokens.tolist() == [9]
+
+
+async def test_a_gateway_that_reads_nothing_is_paused_and_holds_up_nobody(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "PAUSE_BYTES", 20_000)
+    monkeypatch.setattr(socket_gateways, "PAUSE_BYTES", 20_000)
+    async with listening(path) as hub, hub.gateway() as slow, hub.gateway() as quick:
+        stream = slow.welcome.first_stream
+        sent = 0
+        paused: list[Upstream] = []
+        while not paused:
+            with anyio.fail_after(HANG_S):
+                await hub.downstream.send(frame(stream, sent))
+                await hub.downstream.send(frame(quick.welcome.first_stream, sent))
+            assert (await receive(quick, Frame)).tokens.tolist() == [sent]
+            sent += 1
+            await anyio.lowlevel.checkpoint()
+            if hub.upstream.statistics().current_buffer_used:
+                paused.append(await hub.hear())
+        assert paused == [Controls((Pause(stream),))]
+        await slow.send(submit(stream + 1))
+        assert isinstance(await hub.hear(), Submit)
+        assert await hub.hear() == Controls((Pause(stream + 1),))
+        await slow.send(Controls((Pause(stream), Resume(stream + 1), Cancel(stream + 7))))
+        assert await hub.hear() == Controls((Pause(stream), Cancel(stream + 7)))
+
+        for token in range(sent):  # nothing was lost
+            assert (await receive(slow, Frame)).tokens.tolist() == [token]
+        assert await hub.hear() == Controls((Resume(stream + 1),))  # the other at its own word
+
+
+async def test_a_gateway_that_takes_nothing_any_more_is_cut_off(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "DROP_BYTES", 50_000)
+    async with listening(path) as hub, hub.gateway() as slow:
+        stream = slow.welcome.first_stream
+        while not hub.upstream.statistics().current_buffer_used:
+            with anyio.fail_after(HANG_S):
+                await hub.downstream.send(frame(stream, 1))
+            await anyio.lowlevel.checkpoint()
+
+        assert await hub.hear() == Controls((Cancel(stream),))
+
+
+async def test_a_gateway_that_says_nothing_loses_its_lease(path: Path) -> None:
+    async with listening(path, lease_s=0.05) as hub, await anyio.connect_unix(path) as silent:
+        await silent.send(PREAMBLE + WIRE.encode(Hello("silent")))
+        first = first_stream(0)
+        await silent.send(WIRE.encode(submit(first)))
+        assert isinstance(await hub.hear(), Submit)
+
+        assert await hub.hear() == Controls((Cancel(first),))
+        with anyio.fail_after(HANG_S), pytest.raises(anyio.EndOfStream):
+            while True:
+                await silent.receive()
+
+
+HELLO = PREAMBLE + WIRE.encode(Hello("g"))
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"plancha\x02" + WIRE.encode(Hello("g")),
+        PREAMBLE + b"\xff" * 64,
+        PREAMBLE + HEADER.pack(2**20, 10) + b"x" * 100,
+        PREAMBLE + WIRE.encode(Controls(())),
+        HELLO + b"\xff" * 64,
+        HELLO + HEADER.pack(16, 16) + b"[" * 16,
+        HELLO + WIRE.encode(submit(first_stream(77))),
+        HELLO + WIRE.encode(Rejected((1,), Failure("busy", "no"))),
+        HELLO + WIRE.encode(submit(first_stream(1)))[:-3],
+    ],
+)
+async def test_garbage_on_the_socket_is_refused_without_harm(path: Path, garbage: bytes) -> None:
+    async with listening(path) as hub, hub.gateway() as good:
+        async with await anyio.connect_unix(path) as bad:
+            await bad.send(garbage)
+            raw = bad.extra(anyio.abc.SocketAttribute.raw_socket)
+            raw.shutdown(socket.SHUT_WR)
+            with (
+                anyio.fail_after(HANG_S),
+                pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)),
+            ):
+                while True:
+                    await bad.receive()
+
+        await good.send(submit(good.welcome.first_stream + 1))
+        heard = await hub.hear()
+        assert isinstance(heard, Submit)
+        assert heard.streams == (good.welcome.first_stream + 1,)
+
+
+async def test_a_control_of_a_stream_of_somebody_else_is_ignored(path: Path) -> None:
+    async with listening(path) as hub, hub.gateway() as one, hub.gateway() as other:
+        mine, theirs = one.welcome.first_stream, other.welcome.first_stream
+        await one.send(Controls((Cancel(theirs),)))
+        await one.send(Controls((Cancel(theirs), Cancel(mine))))
+
+        assert await hub.hear() == Controls((Cancel(mine),))
+
+
+async def test_a_question_goes_to_the_gateway_that_the_id_names(path: Path) -> None:
+    async with (
+        listening(path) as hub,
+        hub.gateway("aaaaaaaa") as asker,
+        hub.gateway("bbbbbbbb") as asked,
+    ):
+        request = new_request_id("bbbbbbbb")
+        await asker.send(Ask(5, request, "default", cancel=True))
+        question = await receive(asked, Ask)
+        assert (question.request_id, question.tenant, question.cancel) == (request, "default", True)
+        record = Record(
+            id=request, label=None, tenant="default", model="tiny", created=1, input_tokens=3
+        )
+        await asked.send(Answer(question.number, record))
+
+        answer = await receive(asker, Answer)
+        assert answer.number == 5
+        assert attrs.asdict(answer.record) == attrs.asdict(record)
+
+
+async def test_a_question_about_a_gateway_that_is_gone_is_answered_with_nothing(path: Path) -> None:
+    async with listening(path) as hub, hub.gateway("aaaaaaaa") as asker:
+        async with hub.gateway("bbbbbbbb") as asked:
+            await asker.send(Ask(1, new_request_id("bbbbbbbb"), "default"))
+            await receive(asked, Ask)  # and dies
+
+        assert await receive(asker, Answer) == Answer(1, None)
+        await asker.send(Ask(2, new_request_id("bbbbbbbb"), "default"))
+        assert await receive(asker, Answer) == Answer(2, None)
+        await asker.send(Ask(3, "nonsense", "default"))
+        assert await receive(asker, Answer) == Answer(3, None)
+
+
+async def test_nobody_listens(path: Path) -> None:
+    with pytest.raises(LinkLost):
+        async with connect(path, gateway_name()):
+            pass
+
+
+def logprobs(values: list[int]) -> Logprobs:
+    column = np.array(values, np.float32)
+    table = column[:, None]
+    return Logprobs(column, table.astype(np.int32), table)
+
+
+def test_a_frame_is_split_so_that_every_row_has_one_owner() -> None:
+    a, b, c = (first_stream(number) for number in (0, 3, 5))
+    streams = np.array([b, a, b + 1, a + 9], np.int64)
+    whole = Frame(
+        streams,
+        np.array([10, 11, 12, 13], np.int32),
+        (Joined(c, 1), Joined(a, 2)),
+        (Finished(b, "stop", 1, 1),),
+        IDLE,
+        logprobs([0, 1, 2, 3]),
+        (PromptLogprobs(c, 1, logprobs([7])),),
+    )
+
+    parts = shares(whole)
+
+    assert set(parts) == {0, 3, 5}
+    assert parts[0].streams.tolist() == [a, a + 9]
+    assert parts[0].tokens.tolist() == [11, 13]
+    assert parts[0].joined == (Joined(a, 2),)
+    assert parts[3].tokens.tolist() == [10, 12]
+    assert parts[3].finished == whole.finished
+    assert parts[3].logprobs is not None
+    assert parts[3].logprobs.chosen.tolist() == [0, 2]
+    assert parts[5].streams.size == 0
+    assert parts[5].joined == (Joined(c, 1),)
+    assert parts[5].prompt_logprobs == whole.prompt_logprobs
+    assert all(part.load == IDLE for part in parts.values())
+
+
+def test_a_frame_of_one_gateway_is_passed_on_as_it_is() -> None:
+    whole = frame(first_stream(4), 1)
+
+    assert shares(whole) == {4: whole}
