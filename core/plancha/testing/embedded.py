@@ -1,14 +1,14 @@
 """A whole kernel in the test's own event loop, with any executor, scheduler and allocator."""
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import anyio.lowlevel
 import attrs
 from anyio import create_task_group
 
-from plancha.contracts import Allocator, Clock, Executor, Scheduler, Site, Text
+from plancha.contracts import Allocator, Clock, Executor, Scheduler, Site, Tenant, Text
 from plancha.gateway import Gateway
 from plancha.kernel import Kernel, Worker
 from plancha.plugins import find
@@ -22,6 +22,9 @@ class Limits:
     max_batched_tokens: int = 64
     max_waiting: int = 64
     block_size: int = 16
+    tenants: Mapping[str, Tenant] = attrs.field(factory=dict)
+    queue_timeout_s: float = 0.0
+    ttft_targets_s: Mapping[int, float] = attrs.field(factory=dict)
 
 
 @asynccontextmanager
@@ -48,6 +51,9 @@ async def embedded(
             block_size=limits.block_size,
             model=model,
             vocabulary=text.vocabulary,
+            tenants=limits.tenants,
+            queue_timeout_s=limits.queue_timeout_s,
+            ttft_targets_s=limits.ttft_targets_s,
         ),
         executor=executor,
         make_scheduler=scheduler or (lambda site: find("plancha.schedulers", "fcfs")({}, site)),
