@@ -11,11 +11,10 @@ from plancha_app.deployment import (
     DeploymentError,
     Model,
     PluginTable,
-    TenantTable,
-    TierTable,
     parse,
     understand,
 )
+from plancha_app.tenant_tables import TenantTable, TierTable
 
 ROOT_FILE = Path(__file__).parents[2] / "plugins.toml"
 

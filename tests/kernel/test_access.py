@@ -15,9 +15,9 @@ def sha(key: bytes) -> str:
     return "sha256:" + hashlib.sha256(key).hexdigest()
 
 
-def access(**fields: str | None) -> Access:
+def access(anonymous: str | None = None) -> Access:
     keys = {sha(OLD): "acme", sha(NEW): "acme", sha(OTHER): "beta"}
-    return Access(keys=keys, **{"anonymous": None, **fields})
+    return Access(keys=keys, anonymous=anonymous)
 
 
 def refused(access: Access, key: bytes | None) -> RequestFailed:
