@@ -94,7 +94,11 @@ def _generation(options: HttpOptions) -> Mapping[str, Any]:
                 "completions",
                 "Continue prompts, as OpenAI's API does",
                 completion_fields(options.max_n).schema(),
-                {"200": answer("The outputs.", "Completion", events(message="CompletionEvent"))},
+                {
+                    "200": answer(
+                        "The outputs.", "Completion", events("[DONE]", message="CompletionEvent")
+                    )
+                },
             )
         },
         "/v1/chat/completions": {
@@ -104,7 +108,9 @@ def _generation(options: HttpOptions) -> Mapping[str, Any]:
                 chat_fields(options.max_n).schema(),
                 {
                     "200": answer(
-                        "Answers.", "ChatCompletion", events(message="ChatCompletionEvent")
+                        "Answers.",
+                        "ChatCompletion",
+                        events("[DONE]", message="ChatCompletionEvent"),
                     )
                 },
             )

@@ -49,16 +49,30 @@ def answer(description: str, *contents: Mapping[str, Any] | str) -> Mapping[str,
     return {"description": description, "content": content}
 
 
-def events(**named: str) -> Mapping[str, Any]:
-    """An event stream. OpenAPI 3.1 has no words for its events: `x-events` has their schemas.
+def events(*last: str, **named: str) -> Mapping[str, Any]:
+    """An event stream: schemas of the JSON in `data` by the event's name; `last` are no JSON.
 
-    They are by the event's name; those without one are called "message", as browsers do.
+    The schema is of one event, as OpenAPI 3.2 would have it under `itemSchema`. Events without a
+    name are called "message", as browsers do.
     """
+    kinds = [_event(name, _json(schema)) for name, schema in named.items()]
+    kinds += [_event("message", {"const": data}) for data in last]
+    return {"text/event-stream": {"schema": {"description": "One event.", "anyOf": kinds}}}
+
+
+def _json(name: str) -> Schema:
     return {
-        "text/event-stream": {
-            "schema": {"type": "string", "description": "Server-sent events; see x-events."},
-            "x-events": {name: reference(schema) for name, schema in named.items()},
-        }
+        "type": "string",
+        "contentMediaType": "application/json",
+        "contentSchema": reference(name),
+    }
+
+
+def _event(name: str, data: Schema) -> Schema:
+    return {
+        "type": "object",
+        "properties": {"event": {"const": name}, "data": data},
+        "required": ["data"],
     }
 
 
@@ -141,11 +155,6 @@ def _openai_chunk(name: str, choice: Schema) -> Schema:
     return _without({**whole, "properties": properties}, "usage")
 
 
-def _openai_event(chunk: str) -> Schema:
-    """The last one is `[DONE]`, which is no JSON, if all went well, and an error if it did not."""
-    return {"anyOf": [reference(chunk), reference("Error"), {"const": "[DONE]"}]}
-
-
 def _text_choice(end: Schema) -> Schema:
     logprobs = _optional(TEXT_LOGPROBS)
     return _object(index=COUNT, text=STRING, logprobs=logprobs, finish_reason=end)
@@ -175,8 +184,8 @@ SCHEMAS: Mapping[str, Schema] = {
     "ChatCompletionChunk": _openai_chunk(
         "chat.completion.chunk", _chat_choice("delta", _DELTA, _optional(END))
     ),
-    "CompletionEvent": _openai_event("CompletionChunk"),
-    "ChatCompletionEvent": _openai_event("ChatCompletionChunk"),
+    "CompletionEvent": {"anyOf": [reference("CompletionChunk"), reference("Error")]},
+    "ChatCompletionEvent": {"anyOf": [reference("ChatCompletionChunk"), reference("Error")]},
     "TokenEvent": _object(id=STRING, index=COUNT, token=COUNT, text=STRING),
     "DoneEvent": _object(
         id=STRING,
