@@ -110,9 +110,7 @@ def _names_key(offer: str) -> bool:
 
 def _decoded(offer: str) -> bytes:
     text = offer.removeprefix(KEY_SUBPROTOCOL)
-    padding = "=" * (-len(text) % 4)
-    try:
-        key = base64.b64decode(text + padding, altchars=b"-_", validate=True)
-    except ValueError:
+    if re.fullmatch(r"[A-Za-z0-9_-]+", text) is None or len(text) % 4 == 1:
         return b""
+    key = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     return key if len(key) <= LONGEST_KEY else b""

@@ -1,0 +1,401 @@
+"""Keys at every door: whose they are, and that nothing gets in, or out, without one."""
+
+import base64
+import hashlib
+from typing import Any
+
+import aiohttp
+import openai
+import orjson
+import pytest
+
+from plancha.access import Access
+from plancha.testing.gate import GatedExecutor
+
+A, B = "sk-test-a", "sk-test-b"
+SOCKET = "/v1/stream"
+
+ASKS: dict[str, dict[str, object]] = {
+    "/generate": {"prompt": "x"},
+    "/v1/completions": {"prompt": "x"},
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "x"}]},
+}
+READS = ("/v1/models", "/v1/models/tiny", "/v1/requests/req-0", "/v1/requests/req-0/usage")
+HEALTH = ("/health/live", "/health/ready", "/health/startup")
+
+
+def sha(key: str) -> str:
+    return "sha256:" + hashlib.sha256(key.encode()).hexdigest()
+
+
+def two_tenants(anonymous: str | None = None, **models: tuple[str, ...]) -> Access:
+    return Access(keys={sha(A): "a", sha(B): "b"}, anonymous=anonymous, models=models)
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+def as_subprotocol(key: bytes) -> str:
+    return "key." + base64.urlsafe_b64encode(key).decode().rstrip("=")
+
+
+async def ask(
+    server: Any, method: str, path: str, body: Any = None, **headers: str
+) -> tuple[int, Any]:
+    request = server.session.request(method, server.url + path, json=body, headers=headers)
+    async with request as response:
+        raw = await response.read()
+        whole = response.content_type == "application/json"
+        return response.status, orjson.loads(raw) if whole else raw
+
+
+def refused(status: int, answer: Any) -> None:
+    """401 in OpenAI's shape, with no word about the key."""
+    assert (status, answer["error"]["code"]) == (401, "invalid_api_key")
+    assert set(answer["error"]) == {"message", "type", "param", "code"}
+
+
+async def test_without_a_key_only_health_is_told(serve: Any, says: Any) -> None:
+    async with serve(says("Hi")) as server:
+        server.gateway.access = two_tenants()
+        for path, body in ASKS.items():
+            refused(*await ask(server, "POST", path, body))
+        for path in (*READS, SOCKET, "/nowhere"):
+            refused(*await ask(server, "GET", path))
+        refused(*await ask(server, "POST", "/v1/requests/req-0/cancel"))
+        for path in HEALTH:
+            assert (await ask(server, "GET", path))[0] == 200
+
+
+async def test_a_key_opens_every_door_as_its_tenant(serve: Any, says: Any) -> None:
+    async with serve(says("Hi")) as server:
+        server.gateway.access = two_tenants()
+        for key, tenant in ((A, "a"), (B, "b")):
+            server.gateway._records.clear()
+            for path, body in ASKS.items():
+                assert (await ask(server, "POST", path, body, **bearer(key)))[0] == 200
+            url = server.url + SOCKET
+            async with server.session.ws_connect(url, headers=bearer(key)) as socket:
+                await socket.send_json({"type": "generate", "id": "1", "prompt": "x"})
+                while (await socket.receive_json())["type"] != "done":
+                    pass
+            records = server.gateway._records.values()
+            assert [record.tenant for record in records] == [tenant] * 4
+
+
+async def test_where_nobody_needs_a_key_any_will_do(serve: Any, says: Any) -> None:
+    async with serve(says("Hi")) as server:
+        for headers in ({}, bearer("EMPTY"), {"Authorization": "Basic eDp5"}):
+            status, _ = await ask(server, "POST", "/v1/completions", ASKS["/generate"], **headers)
+            assert status == 200
+
+
+async def test_the_anonymous_get_in_where_they_are_named_but_not_with_a_wrong_key(
+    serve: Any, says: Any
+) -> None:
+    async with serve(says("Hi")) as server:
+        server.gateway.access = two_tenants(anonymous="guests")
+        assert (await ask(server, "POST", "/v1/completions", ASKS["/generate"]))[0] == 200
+        (record,) = server.gateway._records.values()
+        assert record.tenant == "guests"
+        refused(*await ask(server, "GET", "/v1/models", **bearer("wrong")))
+
+
+WRONG = {
+    "latin-1": b"Authorization: Bearer sk-\xfcber\r\n",
+    "zero width space": b"Authorization: Bearer sk-test-a\xe2\x80\x8b\r\n",
+    "smart quotes": b"Authorization: Bearer \xe2\x80\x9csk-test-a\xe2\x80\x9d\r\n",
+    "empty": b"Authorization: Bearer\r\n",
+    "empty with a space": b"Authorization: Bearer \r\n",
+    "nothing at all": b"Authorization:\r\n",
+    "two headers": b"Authorization: Bearer sk-test-a\r\nAuthorization: Bearer sk-test-a\r\n",
+    "two words": b"Authorization: Bearer sk-test-a sk-test-a\r\n",
+    "another scheme": b"Authorization: Basic sk-test-a\r\n",
+    "no scheme": b"Authorization: sk-test-a\r\n",
+    "a tab": b"Authorization: Bearer\tsk-test-a\r\n",
+    "another header": b"X-Api-Key: sk-test-a\r\n",
+    "another case": b"Authorization: Bearer SK-TEST-A\r\n",
+    "over 4 KiB": b"Authorization: Bearer " + b"k" * 5000 + b"\r\n",
+    "10 kB": b"Authorization: Bearer " + b"k" * 10_000 + b"\r\n",
+}
+RIGHT = {
+    "as it should be": b"Authorization: Bearer sk-test-a\r\n",
+    "lower case": b"authorization: bearer sk-test-a\r\n",
+    "upper case and spaces": b"AUTHORIZATION:  BEARER   sk-test-a  \r\n",
+}
+UPGRADE = (
+    b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+)
+
+
+def posted(headers: bytes) -> bytes:
+    body = b'{"prompt": "x"}'
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    json = b"Content-Type: application/json\r\nContent-Length: %d\r\n" % len(body)
+    return head + json + headers + b"\r\n" + body
+
+
+def upgrading(headers: bytes) -> bytes:
+    return b"GET /v1/stream HTTP/1.1\r\nHost: localhost\r\n" + UPGRADE + headers + b"\r\n"
+
+
+@pytest.mark.parametrize("form", [posted, upgrading])
+@pytest.mark.parametrize("headers", WRONG.values(), ids=WRONG)
+async def test_what_is_no_key_is_401_and_appears_nowhere(
+    serve: Any,
+    says: Any,
+    connect: Any,
+    capfd: Any,
+    caplog: Any,
+    headers: bytes,
+    form: Any,
+) -> None:
+    caplog.set_level("DEBUG")
+    async with serve(says("Hi")) as server, connect(server) as client:
+        server.gateway.access = two_tenants()
+        await client.send(form(headers))
+        answer = await client.receive_until(b"}}" if len(headers) < 9000 else b"\r\n\r\n")
+        assert server.gateway.running == 0 and not server.gateway._records
+    head, _, body = answer.partition(b"\r\n\r\n")
+    if len(headers) > 9000:  # the parser's own answer, and its own words
+        assert head.split()[1] in (b"400", b"431")
+    else:
+        refused(int(head.split()[1]), orjson.loads(body))
+        assert b"WWW-Authenticate: Bearer" in head
+        assert b"sk-" not in answer.lower() and b"kkkk" not in answer
+    for told in (*capfd.readouterr(), caplog.text):
+        assert "sk-" not in told.lower() and "kkkk" not in told
+
+
+@pytest.mark.parametrize("headers", RIGHT.values(), ids=RIGHT)
+async def test_the_scheme_is_read_in_any_case(
+    serve: Any, says: Any, connect: Any, capfd: Any, headers: bytes
+) -> None:
+    async with serve(says("Hi")) as server:
+        server.gateway.access = two_tenants()
+        for form, status in ((posted, b"200"), (upgrading, b"101")):
+            async with connect(server) as client:
+                await client.send(form(headers))
+                answer = await client.receive_until(b"\r\n\r\n")
+            assert answer.split()[1] == status
+    assert "sk-" not in "".join(capfd.readouterr())
+
+
+async def test_a_key_may_be_any_bytes_that_are_one_word(
+    serve: Any, says: Any, connect: Any
+) -> None:
+    key = b"sk-\xfc\xe2\x80\x8b\xff" + b"k" * 4000
+    async with serve(says("Hi")) as server, connect(server) as client:
+        hashed = "sha256:" + hashlib.sha256(key).hexdigest()
+        server.gateway.access = Access(keys={hashed: "a"}, anonymous=None)
+        await client.send(posted(b"Authorization: Bearer " + key + b"\r\n"))
+        assert (await client.receive_all()).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_browser_sends_its_key_as_a_subprotocol_and_never_gets_it_back(
+    serve: Any, says: Any
+) -> None:
+    offers = ("plancha", as_subprotocol(A.encode()))
+    async with serve(says("Hi")) as server:
+        server.gateway.access = two_tenants()
+        for protocols in (offers, offers[::-1]):
+            url = server.url + SOCKET
+            async with server.session.ws_connect(url, protocols=protocols) as socket:
+                assert socket.protocol == "plancha"
+                await socket.send_json({"type": "generate", "id": "1", "prompt": "x"})
+                assert (await socket.receive_json())["type"] == "queued"
+        assert {record.tenant for record in server.gateway._records.values()} == {"a"}
+
+
+SUBPROTOCOLS = {
+    "wrong": (401, f"plancha, {as_subprotocol(b'sk-test-c')}"),
+    "empty": (401, "plancha, key."),
+    "no base64": (401, "plancha, key.sk-test-a!"),
+    "padded": (401, "plancha, key.c2stdGVzdC1h=="),
+    "twice": (401, f"plancha, {as_subprotocol(A.encode())}, {as_subprotocol(A.encode())}"),
+    "none": (401, "plancha"),
+    "the key alone": (400, as_subprotocol(A.encode())),
+    "another one": (400, f"graphql-ws, {as_subprotocol(A.encode())}"),
+    "two headers": (
+        400,
+        f"{as_subprotocol(A.encode())}\r\nSec-WebSocket-Protocol: plancha",
+    ),
+}
+
+
+@pytest.mark.parametrize(("status", "offer"), SUBPROTOCOLS.values(), ids=SUBPROTOCOLS)
+async def test_another_offer_is_refused_before_the_upgrade_and_not_logged(
+    serve: Any,
+    says: Any,
+    connect: Any,
+    capfd: Any,
+    caplog: Any,
+    status: int,
+    offer: str,
+) -> None:
+    caplog.set_level("DEBUG")
+    async with serve(says("Hi")) as server, connect(server) as client:
+        server.gateway.access = two_tenants()
+        await client.send(upgrading(f"Sec-WebSocket-Protocol: {offer}\r\n".encode()))
+        answer = await client.receive_until(b"}}")
+    assert answer.split()[1] == str(status).encode()
+    for told in (answer.decode(), "".join(capfd.readouterr()), caplog.text):
+        assert "key." not in told and "c2st" not in told
+
+
+async def test_a_key_in_two_ways_at_once_is_none(serve: Any, says: Any, connect: Any) -> None:
+    offer = f"Sec-WebSocket-Protocol: plancha, {as_subprotocol(A.encode())}\r\n".encode()
+    async with serve(says("Hi")) as server, connect(server) as client:
+        server.gateway.access = two_tenants()
+        await client.send(upgrading(offer + RIGHT["as it should be"]))
+        assert (await client.receive_until(b"}}")).startswith(b"HTTP/1.1 401 ")
+
+
+@pytest.mark.parametrize("name", ["key", "api_key", "API_KEY", "apikey", "access_token"])
+async def test_a_key_in_a_url_is_refused_with_the_way_to_send_it(
+    serve: Any, says: Any, capfd: Any, name: str
+) -> None:
+    async with serve(says("Hi")) as server:
+        for access in (Access(), two_tenants()):
+            server.gateway.access = access
+            for method, path in (("GET", "/v1/models"), ("POST", "/generate"), ("GET", SOCKET)):
+                there = f"{path}?a=1&{name}={A}"
+                status, answer = await ask(server, method, there, **bearer(A))
+                assert (status, answer["error"]["code"]) == (400, "key_in_url")
+                assert answer["error"]["param"] == name
+                assert "Authorization: Bearer" in answer["error"]["message"]
+                assert A not in str(answer)
+    assert A not in "".join(capfd.readouterr())
+
+
+async def test_one_tenant_neither_sees_nor_stops_what_is_anothers(
+    serve: Any, emits: Any, connect: Any
+) -> None:
+    gated = GatedExecutor(emits(65, 66, 67, 257))
+    label = b"X-Request-Id: abc\r\n"
+    async with serve(gated) as server, connect(server) as one, connect(server) as other:
+        server.gateway.access = two_tenants()
+        await one.send(posted(RIGHT["as it should be"] + label))
+        await gated.run(1)
+        await gated.started()
+        await other.send(posted(f"Authorization: Bearer {B}\r\n".encode() + label))
+        while len(server.gateway._records) < 2:
+            await server.get("/health/live")
+        first, second = server.gateway._records
+        assert first != second
+        absent = await ask(server, "GET", "/v1/requests/req-0", **bearer(B))
+        for request, owner, stranger in ((first, A, B), (second, B, A)):
+            for path in ("", "/usage"):
+                there = f"/v1/requests/{request}{path}"
+                assert (await ask(server, "GET", there, **bearer(owner)))[0] == 200
+                assert await ask(server, "GET", there, **bearer(stranger)) == absent
+            there = f"/v1/requests/{request}/cancel"
+            assert await ask(server, "POST", there, **bearer(stranger)) == absent
+        assert absent[0] == 404
+        for key in (A, B):
+            assert (await ask(server, "GET", "/v1/requests/abc", **bearer(key)))[0] == 404
+        gated.open()
+        for client in (one, other):
+            answer = await client.receive_all()
+            assert answer.startswith(b"HTTP/1.1 200 ") and b"ABC" in answer
+            assert b"X-Request-Id: abc" in answer
+
+
+async def test_what_one_tenant_asked_is_in_no_other_ones_cache(serve: Any, chains: Any) -> None:
+    body = {"prompt": "x" * 160, "max_tokens": 1}
+
+    async def cached(server: Any, key: str, **fields: str) -> tuple[int, int]:
+        """Cached tokens as told, and the steps that the answer took."""
+        before = server.kernel.planner._steps
+        _, answer = await ask(server, "POST", "/v1/completions", {**body, **fields}, **bearer(key))
+        steps = server.kernel.planner._steps - before
+        return answer["usage"]["prompt_tokens_details"]["cached_tokens"], steps
+
+    async with serve(chains()) as server:
+        server.gateway.access = two_tenants()
+        cold = await cached(server, A)
+        again = await cached(server, A)
+        other = await cached(server, B)
+        posing = await cached(server, B, cache_salt="a")
+    assert cold == other == posing == (0, 3)  # 160 tokens, 64 in a step
+    assert again == ((160 - 1) // 16 * 16, 1)
+
+
+async def test_a_model_that_a_tenant_may_not_use_does_not_exist(serve: Any, says: Any) -> None:
+    async with serve(says("Hi")) as server:
+        server.gateway.access = two_tenants(a=("tiny",), b=("large",))
+        _, listed = await ask(server, "GET", "/v1/models", **bearer(A))
+        assert [model["id"] for model in listed["data"]] == ["tiny"]
+        assert (await ask(server, "GET", "/v1/models/tiny", **bearer(A)))[0] == 200
+
+        _, listed = await ask(server, "GET", "/v1/models", **bearer(B))
+        assert listed["data"] == []
+        tiny, large = [
+            await ask(server, "GET", f"/v1/models/{name}", **bearer(B))
+            for name in ("tiny", "large")
+        ]
+        assert tiny == large and tiny[0] == 404
+        for path, body in ASKS.items():
+            told = []
+            for model in ("tiny", "huge"):
+                asked = dict(body) | {"model": model}
+                status, answer = await ask(server, "POST", path, asked, **bearer(B))
+                assert (status, answer["error"]["code"]) == (404, "model_not_found")
+                told.append(answer["error"]["message"].replace(model, "?"))
+            assert told[0] == told[1]
+            status, answer = await ask(server, "POST", path, body, **bearer(B))
+            assert (status, answer["error"]["code"]) == (404, "model_not_found")
+            assert "tiny" not in str(answer)
+            assert (await ask(server, "POST", path, body, **bearer(A)))[0] == 200
+
+
+async def test_an_open_socket_asks_nothing_more_once_its_key_is_withdrawn(
+    serve: Any, emits: Any
+) -> None:
+    gated = GatedExecutor(emits(65, 257))
+    async with serve(gated) as server:
+        server.gateway.access = two_tenants()
+        url = server.url + SOCKET
+        async with server.session.ws_connect(url, headers=bearer(A)) as socket:
+            await socket.send_json({"type": "generate", "id": "1", "prompt": "x"})
+            await gated.started()
+            server.gateway.access = Access(keys={sha(B): "b"}, anonymous=None)
+            await socket.send_json({"type": "generate", "id": "2", "prompt": "x"})
+            assert (await socket.receive_json())["type"] == "queued"
+            second = await socket.receive_json()
+            gated.open()
+            while (last := await socket.receive_json())["type"] in ("token", "tokens"):
+                pass
+    assert (second["type"], second["id"]) == ("error", "2")
+    assert second["error"]["code"] == "invalid_api_key"
+    assert (last["type"], last["id"]) == ("done", "1")
+
+
+async def test_openais_client_is_let_in_by_its_key_and_told_when_it_is_wrong(
+    serve: Any, says: Any
+) -> None:
+    async with serve(says("Hi")) as server:
+        server.gateway.access = two_tenants(b=())
+        for key, error in (
+            ("wrong", openai.AuthenticationError),
+            (B, openai.NotFoundError),
+            (A, None),
+        ):
+            async with openai.AsyncOpenAI(base_url=server.url + "/v1", api_key=key) as client:
+                try:
+                    answer = await client.completions.create(model="tiny", prompt="x")
+                except openai.APIStatusError as refused:
+                    assert error is not None and type(refused) is error
+                else:
+                    assert error is None and answer.choices[0].text == "Hi"
+
+
+async def test_a_socket_is_refused_at_its_upgrade(serve: Any, says: Any) -> None:
+    async with serve(says("Hi")) as server:
+        server.gateway.access = two_tenants()
+        for headers in ({}, bearer("wrong")):
+            with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+                await server.session.ws_connect(server.url + SOCKET, headers=headers)
+            assert refused.value.status == 401
