@@ -101,6 +101,7 @@ def _ask(schema: str) -> str | None:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             timeout=CHECK_TIMEOUT_S,
+            process_group=0,  # a Ctrl-C to the server says nothing of the schema
         )
     except subprocess.TimeoutExpired:
         message = "The schema could not be checked in time; try again."

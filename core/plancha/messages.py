@@ -252,7 +252,8 @@ class Join:
     `token_ids` (int32) are all known ids, the first `prompt_tokens` of them the prompt, so that
     penalties see generated tokens as generated. `stop_ids` are masked until `sampling.min_tokens`
     tokens exist. `seed` is fixed for the sequence's whole life: output token i is drawn from
-    (seed, i) alone.
+    (seed, i) alone. `grammar` is a JSON schema that the output follows, its known part too; only
+    executors with `Geometry.grammars` are given any.
     """
 
     slot: int

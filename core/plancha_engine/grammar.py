@@ -51,7 +51,7 @@ class JsonGrammars:
         self._compiled = lru_cache(KEPT_GRAMMARS)(lambda schema: compile_schema(tokenizer, schema))
         self._held: dict[int, _Held] = {}  # by slot
         self._is_held: Bools = np.zeros(max_sequences, np.bool_)
-        self._vocabulary = len(tokens)
+        self.vocabulary = len(tokens)
         self._words = np.zeros(-(-len(tokens) // 32), np.uint32)  # a bit for each id
 
     def join(self, join: Join) -> None:
@@ -79,9 +79,9 @@ class JsonGrammars:
             held = self._held[int(slots[row])]
             allowed = self._allowed(held)
             if allowed is None:
-                logits[row, : self._vocabulary] = np.nan
+                logits[row, : self.vocabulary] = np.nan
             else:
-                np.copyto(logits[row, : self._vocabulary], MASKED, where=~allowed)
+                np.copyto(logits[row, : self.vocabulary], MASKED, where=~allowed)
 
     def advance(self, slots: Int32s, tokens: Int32s) -> None:
         """Row r has drawn `tokens[r]`, or failed."""
@@ -122,7 +122,7 @@ class JsonGrammars:
         if matcher.is_error() or (matcher.is_stopped() and not held.complete):
             log.warning("grammar_failed", stream=held.stream, reason=matcher.stop_reason())
             return None
-        bits = np.unpackbits(words.view(np.uint8), count=self._vocabulary, bitorder="little")
+        bits = np.unpackbits(words.view(np.uint8), count=self.vocabulary, bitorder="little")
         allowed = bits.view(np.bool_)
         if held.complete:
             allowed[held.stop_ids] = True
