@@ -50,6 +50,7 @@ class Site:
     # By tier; sheds load to keep.
     ttft_targets_s: Mapping[int, float] = attrs.field(factory=dict, on_setattr=LIVE)
     plain_bytes: Callable[[int], bytes] | None = None  # `Text.plain_bytes`, for grammars
+    shared_ports: bool = False  # transports listen where other processes do too (SO_REUSEPORT)
     geometry: "Geometry | None" = None  # known once the executor has loaded
 
     def loaded(self) -> "Geometry":

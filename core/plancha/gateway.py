@@ -368,6 +368,9 @@ class Transport(Protocol):
     With an attribute `loopback_only` that is true it may be open to callers without a key, since
     only this machine reaches it; otherwise the operator has to say so. Who calls is for
     `gateway.access` to tell, from the key.
+
+    Several gateway processes can have it if it has an attribute `listens_at`, a host and a port
+    that are options of these names, and shares that port where `Site.shared_ports` says so.
     """
 
     async def run(self, gateway: Gateway, started: Callable[[str], None]) -> None:

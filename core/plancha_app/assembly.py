@@ -111,6 +111,7 @@ def make_site(
     model: str,
     vocabulary: int,
     plain_bytes: Callable[[int], bytes] | None = None,
+    shared_ports: bool = False,
 ) -> Site:
     """What the deployment fixes for its plugins; `model` is the checkpoint's path."""
     return Site(
@@ -121,6 +122,7 @@ def make_site(
         model=model,
         vocabulary=vocabulary,
         plain_bytes=plain_bytes,
+        shared_ports=shared_ports,
         tenants=_tenants(deployment),
         inter_token_target_s=deployment.batch.inter_token_target_s,
         queue_timeout_s=deployment.batch.queue_timeout_s,

@@ -62,9 +62,10 @@ class Kv:
 
 @attrs.frozen(kw_only=True)
 class Server:
-    """`[server]`: the process itself."""
+    """`[server]`: the process itself, or its processes."""
 
     anonymous: str | None = None  # tenant of who calls without a key; None: see `access`
+    gateways: int = attrs.field(default=0, validator=between(0, 64))  # processes; 0: all in one
     drain_timeout_s: float = attrs.field(default=30.0, validator=at_least(0))
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "console", "json"] = "auto"  # auto: console on a terminal

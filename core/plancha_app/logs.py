@@ -10,15 +10,20 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import structlog
-from structlog.typing import Processor
+from structlog.typing import EventDict, Processor
 
 from plancha.options import is_secret
 
 HIDDEN = "…"
 
 
-def configure(level: str, form: Literal["auto", "console", "json"]) -> None:
-    """Send every log line of the process to stderr; "auto" is console on a terminal, else JSON."""
+def configure(
+    level: str, form: Literal["auto", "console", "json"], process: str | None = None
+) -> None:
+    """Send every log line of the process to stderr; "auto" is console on a terminal, else JSON.
+
+    With `process` each line says that this one, of several, wrote it.
+    """
     console = form == "console" or (form == "auto" and sys.stderr.isatty())
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -26,6 +31,8 @@ def configure(level: str, form: Literal["auto", "console", "json"]) -> None:
         structlog.stdlib.ExtraAdder(),
         structlog.processors.TimeStamper(fmt="%H:%M:%S" if console else "iso", utc=not console),
     ]
+    if process is not None:
+        shared.append(_written_by(process))
     if not console:
         shared.append(structlog.processors.format_exc_info)
     structlog.configure(
@@ -49,6 +56,15 @@ def configure(level: str, form: Literal["auto", "console", "json"]) -> None:
         )
     )
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+
+
+def _written_by(process: str) -> Processor:
+    """A processor and no context variable, since threads would not have that."""
+
+    def add(logger: Any, method: str, event: EventDict) -> EventDict:
+        return {**event, "process": process}
+
+    return add
 
 
 def set_level(level: str) -> None:

@@ -5,10 +5,10 @@ from pathlib import Path
 from plancha.contracts import Text
 from plancha_engine.model_name import resolve
 from plancha_engine.report import Report
-from plancha_text.text import from_folder, from_gguf
+from plancha_text.text import from_path
 
 
 def open_model(name: str, report: Report) -> tuple[Path, Text]:
     """Fetch what is not in the cache yet, then read the tokenizer. Raises `LoadError`."""
     path = resolve(name, report)
-    return path, from_folder(path) if path.is_dir() else from_gguf(path)
+    return path, from_path(path)

@@ -122,6 +122,11 @@ def from_gguf(path: Path) -> ModelText:
         raise _of(path, error) from error
 
 
+def from_path(path: Path) -> ModelText:
+    """Of a checkpoint of either kind. Raises `LoadError`."""
+    return from_folder(path) if path.is_dir() else from_gguf(path)
+
+
 def from_folder(path: Path) -> ModelText:
     """The text of a model in a Hugging Face folder. Raises `LoadError` naming the file."""
     try:

@@ -188,6 +188,12 @@ def is_load_alone(message: ToGateway) -> bool:
     return isinstance(message, Frame) and not (message.streams.size or message.finished)
 
 
+def large_frame(stream: int, token: int) -> Frame:
+    """A hundred kilobytes about one stream."""
+    prompt = PromptLogprobs(stream, 1, logprobs(list(range(8_000))))
+    return attrs.evolve(frame(stream, token), prompt_logprobs=(prompt,))
+
+
 async def test_each_gateway_hears_of_its_own_streams_and_of_the_load(path: Path) -> None:
     async with listening(path) as hub, hub.gateway() as one, hub.gateway() as other:
         mine, theirs = one.welcome.first_stream, other.welcome.first_stream
@@ -252,7 +258,7 @@ async def test_a_gateway_that_reads_nothing_is_paused_and_holds_up_nobody(
         paused: list[Upstream] = []
         while not paused:
             with anyio.fail_after(HANG_S):
-                await hub.downstream.send(frame(stream, sent))
+                await hub.downstream.send(large_frame(stream, sent))
                 await hub.downstream.send(frame(quick.welcome.first_stream, sent))
             assert (await receive(quick, Frame)).tokens.tolist() == [sent]
             sent += 1
@@ -279,7 +285,7 @@ async def test_a_gateway_that_takes_nothing_any_more_is_cut_off(
         stream = slow.welcome.first_stream
         while not hub.upstream.statistics().current_buffer_used:
             with anyio.fail_after(HANG_S):
-                await hub.downstream.send(frame(stream, 1))
+                await hub.downstream.send(large_frame(stream, 1))
             await anyio.lowlevel.checkpoint()
 
         assert await hub.hear() == Controls((Cancel(stream),))

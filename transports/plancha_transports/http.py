@@ -35,19 +35,25 @@ SHUTTING_DOWN = Failure("unavailable", "The server is shutting down.", None, "se
 
 def http(options: Mapping[str, Any], site: Site) -> "HttpTransport":
     """The plugin. Raises `OptionsError`."""
-    return HttpTransport(structure(options, HttpOptions, "transport.http"))
+    return HttpTransport(structure(options, HttpOptions, "transport.http"), site.shared_ports)
 
 
 class HttpTransport:
     """A `plancha.gateway.Transport` on aiohttp."""
 
-    def __init__(self, options: HttpOptions) -> None:
+    def __init__(self, options: HttpOptions, shared_port: bool = False) -> None:
         self._options = options
+        self._shared_port = shared_port
 
     @property
     def loopback_only(self) -> bool:
         """Whether nobody but this machine reaches it."""
         return is_loopback(self._options.host)
+
+    @property
+    def listens_at(self) -> tuple[str, int]:
+        """Host and port, which are the options of that name."""
+        return self._options.host, self._options.port
 
     async def run(self, gateway: Gateway, started: Callable[[str], None]) -> None:
         """Serve until cancelled; then every open stream gets its last event.
@@ -59,6 +65,7 @@ class HttpTransport:
         runner = web.AppRunner(
             application(gateway, stream_door, self._options, bodies),
             access_log=None,
+            auto_decompress=False,  # a megabyte may be a gigabyte inside
             keepalive_timeout=self._options.keepalive_s,
             handler_cancellation=True,  # a client that leaves cancels its request
             lingering_time=LINGER_S,
@@ -84,7 +91,7 @@ class HttpTransport:
         protocols = bounded(runner.server, room_for(self._options.max_connections))
         try:
             return await asyncio.get_running_loop().create_server(
-                protocols, host, port, backlog=BACKLOG
+                protocols, host, port, backlog=BACKLOG, reuse_port=self._shared_port or None
             )
         except OSError as error:
             await runner.cleanup()

@@ -14,7 +14,7 @@ from plancha_transports.request_ids import shown_id
 
 
 class StatusDoors:
-    """Answers from what the gateway knows; never waits."""
+    """Answers from what the gateway knows, or another of the same worker does."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -47,16 +47,16 @@ class StatusDoors:
 
     async def request_status(self, request: web.Request) -> web.Response:
         """A request's state, by our id."""
-        return json_response(_status(self._gateway.record(*_named(request))))
+        return json_response(_status(await self._gateway.find(*_named(request))))
 
     async def request_usage(self, request: web.Request) -> web.Response:
         """What it cost so far, and in all once it is done."""
-        record = self._gateway.record(*_named(request))
+        record = await self._gateway.find(*_named(request))
         return json_response({"id": record.id, **usage(record), **_progress(record)})
 
     async def cancel_request(self, request: web.Request) -> web.Response:
         """Cancel it; over already: nothing to do. Its own client is told on its own connection."""
-        return json_response(_status(self._gateway.cancel(*_named(request))))
+        return json_response(_status(await self._gateway.find(*_named(request), cancel=True)))
 
     def _health(self, healthy: bool) -> web.Response:
         state = {"status": self._gateway.state, "reason": self._gateway.reason}

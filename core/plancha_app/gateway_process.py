@@ -1,0 +1,105 @@
+"""`python -m plancha_app.gateway_process`: doors and text, as a child of `plancha serve`.
+
+Whether there is a worker or not, its doors are open; it looks for one all the time. Needs no torch.
+"""
+
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from plancha.contracts import Text
+from plancha.gateway import Gateway
+from plancha.kernel import attend
+from plancha.link import LinkLost
+from plancha.message_stream import MessageStream
+from plancha.socket_link import SocketLink, connect
+from plancha_app.assembly import make_reload
+from plancha_app.child_process import run
+from plancha_app.deployment import Deployment
+from plancha_app.doors import open_doors
+from plancha_app.draining import drain, end_streams
+from plancha_app.logs import set_level
+from plancha_app.words import Drain, Listening, Serving, Update, read
+from plancha_text.text import from_path
+
+log = structlog.get_logger()
+
+RETRY_S = 0.1
+"""Between two looks for a worker."""
+
+
+async def work(parent: MessageStream, deployment: Deployment, link: str) -> None:
+    """Serve clients until the parent says to drain, or has gone."""
+    model = deployment.model
+    gateway = Gateway(model.public_name, model.public_prefixes, deployment.access)
+    await gateway.reload(deployment.access, make_reload(deployment))
+    async with anyio.create_task_group() as tasks:
+        addresses = await open_doors(tasks, deployment, gateway, shared_ports=True)
+        parent.push(Listening(tuple(addresses)))
+        tasks.start_soon(_keep_connected, gateway, link, parent)
+        await _obey(parent, gateway, deployment)
+        end_streams(gateway)
+        tasks.cancel_scope.cancel()
+
+
+async def _keep_connected(gateway: Gateway, path: str, parent: MessageStream) -> None:
+    texts: dict[str, Text] = {}
+    while True:
+        try:
+            async with connect(path, gateway.name) as link:
+                await _serve(gateway, link, texts, parent)
+        except* LinkLost as lost:
+            log.debug("no_worker", reason=str(lost.exceptions[0]))
+        gateway.close()
+        await anyio.sleep(RETRY_S)
+
+
+async def _serve(
+    gateway: Gateway, link: SocketLink, texts: dict[str, Text], parent: MessageStream
+) -> None:
+    """Until the worker is gone."""
+    welcome = link.welcome
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(link.beat)
+        if welcome.model not in texts:
+            path = Path(welcome.model)
+            texts[welcome.model] = await anyio.to_thread.run_sync(from_path, path)
+        gateway.open(
+            texts[welcome.model],
+            link,
+            welcome.context_length,
+            first_stream=welcome.first_stream,
+            shared=True,
+        )
+        parent.push(Serving())
+        log.info("worker_found")
+        await attend(gateway, link)
+        log.warning("worker_lost", running=gateway.running)
+        tasks.cancel_scope.cancel()
+
+
+async def _obey(parent: MessageStream, gateway: Gateway, deployment: Deployment) -> None:
+    """What the parent says, until this process has to end."""
+    async with anyio.create_task_group() as tasks:
+
+        async def drained() -> None:
+            await drain(gateway, deployment.server.drain_timeout_s)
+            tasks.cancel_scope.cancel()
+
+        try:
+            while True:
+                match await parent.receive():
+                    case Drain():
+                        tasks.start_soon(drained)
+                    case Update(text):
+                        deployment = read(text)
+                        set_level(deployment.server.log_level)
+                        await gateway.reload(deployment.access, make_reload(deployment))
+        except LinkLost:
+            tasks.cancel_scope.cancel()
+
+
+if __name__ == "__main__":
+    run(work)

@@ -1,0 +1,127 @@
+"""The parent of one worker process and several gateway processes, which share a port.
+
+It serves nobody itself: it starts them, passes on signals, and starts a dead one again.
+"""
+
+import signal
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import anyio
+import attrs
+import structlog
+from anyio.abc import TaskStatus
+
+from plancha_app.child import Child
+from plancha_app.deployment import Deployment, DeploymentError
+from plancha_app.logs import set_level
+from plancha_app.ports import hold_ports
+from plancha_app.reloading import changed_keys, reloaded
+from plancha_app.telling import START_ERRORS, Say, greet, reasons
+from plancha_app.words import FromChild, Listening, Setup, Update, written
+
+log = structlog.get_logger()
+
+WORKER = "plancha_app.worker_process"
+GATEWAY = "plancha_app.gateway_process"
+
+KILL_AFTER_S = 10.0
+"""Beyond the drain's time: a gateway that has not ended by then never will."""
+
+
+@attrs.define(kw_only=True, eq=False)
+class Parent:
+    """The processes of one deployment."""
+
+    deployment: Deployment
+    path: Path | None = None  # of the deployment's file, to read again; None: as at the start
+    say: Say
+    _shared: Deployment = attrs.field(init=False)  # with the ports that gateways share
+    _link: str = attrs.field(init=False)
+    _worker: Child = attrs.field(init=False)
+    _gateways: list[Child] = attrs.field(init=False, factory=list)
+    _addresses: tuple[str, ...] = attrs.field(init=False, default=())
+    _greeted: bool = attrs.field(init=False, default=False)
+
+    async def run(self) -> int:
+        """Serve until SIGINT or SIGTERM. The exit code: 0, or 1 when it could not serve."""
+        code = 0
+        with ExitStack() as held:
+            try:
+                folder = held.enter_context(TemporaryDirectory(prefix="plancha-"))
+                self._link = str(Path(folder) / "worker")
+                self._shared = hold_ports(self.deployment, held)
+                await self._run()
+            except* START_ERRORS as group:
+                for reason in reasons(group):
+                    self.say(f"plancha: {reason}")
+                code = 1
+        return code
+
+    async def _run(self) -> None:
+        self._worker = self._child("worker", WORKER)
+        numbers = range(1, self.deployment.server.gateways + 1)
+        self._gateways = [self._child(f"gateway-{number}", GATEWAY) for number in numbers]
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(self._obey_signals, tasks)
+            for child in (self._worker, *self._gateways):
+                tasks.start_soon(child.keep)
+
+    def _child(self, name: str, module: str) -> Child:
+        def setup() -> Setup:
+            return Setup(written(self._shared), self._link, name)
+
+        return Child(name=name, module=module, setup=setup, heard=self._heard)
+
+    def _heard(self, child: Child, word: FromChild) -> None:
+        if isinstance(word, Listening):
+            self._addresses = word.addresses
+        if not self._greeted and all(gateway.served for gateway in self._gateways):
+            self._greeted = True
+            greet(self.say, self.deployment.model.public_name, self._addresses)
+
+    async def _obey_signals(
+        self,
+        tasks: anyio.abc.TaskGroup,
+        *,
+        task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+            task_status.started()
+            draining = False
+            async for number in signals:
+                if number == signal.SIGHUP:
+                    self._reload()
+                elif not draining:
+                    draining = True
+                    tasks.start_soon(self._drain, tasks.cancel_scope)
+                else:  # told twice: no patience left
+                    for gateway in self._gateways:
+                        gateway.stop()
+
+    async def _drain(self, scope: anyio.CancelScope) -> None:
+        """Gateways first; the worker goes on for them until the last has gone."""
+        for gateway in self._gateways:
+            gateway.drain()
+        with anyio.move_on_after(self.deployment.server.drain_timeout_s + KILL_AFTER_S):
+            for gateway in self._gateways:
+                await gateway.gone.wait()
+        scope.cancel()
+
+    def _reload(self) -> None:
+        """All of the file takes effect in every process, or nothing in any."""
+        try:
+            deployment, _ = reloaded(self.deployment, self.path)
+        except DeploymentError as error:
+            log.error("reload_refused", source=error.source, problems=error.problems)
+            return
+        except Exception:  # a plugin's, say: no reason to end what runs
+            log.exception("reload_failed")
+            return
+        log.info("reloaded", changed=changed_keys(self.deployment, deployment))
+        self.deployment = deployment
+        self._shared = attrs.evolve(deployment, transport=self._shared.transport)
+        set_level(deployment.server.log_level)
+        for child in (self._worker, *self._gateways):
+            child.update(Update(written(self._shared)))

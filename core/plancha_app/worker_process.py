@@ -1,0 +1,47 @@
+"""`python -m plancha_app.worker_process`: the half that computes, as a child of `plancha serve`."""
+
+import anyio
+
+from plancha.link import LinkLost
+from plancha.message_stream import MessageStream
+from plancha.socket_gateways import SocketGateways
+from plancha_app.child_process import die_with_parent, run
+from plancha_app.deployment import Deployment
+from plancha_app.loading import load
+from plancha_app.logs import set_level
+from plancha_app.model import open_model
+from plancha_app.words import Serving, Update, read
+
+
+async def work(parent: MessageStream, deployment: Deployment, link: str) -> None:
+    """Load the model, then compute for whichever gateway comes, until the parent has gone."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_obey, parent, tasks.cancel_scope)
+        worker, _ = await load(deployment, open_model)
+        site = worker.site
+        gateways = SocketGateways(
+            link, model=site.model, context_length=site.loaded().context_length
+        )
+        tasks.start_soon(_tell, parent, gateways)
+        await worker.run(gateways.run)
+
+
+async def _tell(parent: MessageStream, gateways: SocketGateways) -> None:
+    await gateways.listening.wait()
+    parent.push(Serving())
+
+
+async def _obey(parent: MessageStream, scope: anyio.CancelScope) -> None:
+    """Tenants and limits come by the gateways, each before whoever they let in."""
+    try:
+        while True:
+            word = await parent.receive()
+            if isinstance(word, Update):
+                set_level(read(word.deployment).server.log_level)
+    except LinkLost:
+        scope.cancel()
+
+
+if __name__ == "__main__":
+    die_with_parent()
+    run(work)
