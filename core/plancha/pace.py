@@ -39,11 +39,13 @@ class Pace:
         One join more than was seen: without any, the first is expected now, however long it took.
         So what is known fades into not knowing, and never into "nobody will ever join".
         """
-        kept = self._kept(now)
-        if self._seconds * kept == 0.0:
-            return math.inf
-        seen = sum(joins for tier, joins in self._joins.items() if tiers is None or tier in tiers)
-        return (seen * kept + 1) / (self._seconds * kept)
+        seconds = self._seconds * self._kept(now)
+        return (self.joins(tiers, now) + 1) / seconds if seconds else math.inf
+
+    def joins(self, tiers: Collection[int] | None, now: float) -> float:
+        """How many of these tiers have joined, less what was forgotten."""
+        joins = (joins for tier, joins in self._joins.items() if tiers is None or tier in tiers)
+        return sum(joins) * self._kept(now)
 
     def _kept(self, now: float) -> float:
         return math.exp((self._at_s - now) / MEMORY_S)

@@ -20,8 +20,17 @@ from plancha.pace import Pace
 from plancha.sequence import Sequence
 from plancha.step_cost import StepCost
 
-MARGIN = 0.7
+MARGIN = 0.5
 """Share of a target that a prediction may fill: half of those who come in at 1 would miss it."""
+
+BEHIND = 0.25
+"""Share of that for a tier that better ones go before: it pays for all of their ups and downs."""
+
+EARLY = 0.5
+"""Share of that from which worse tiers are shed, so that nobody need be refused for what they took."""
+
+LEAST_RELIEF = 0.9
+"""Worse tiers are shed only for a wait that is shorter than so much of what it was with them."""
 
 OWN_SHARE = 0.5
 """Share of a target that a newcomer's own prompt counts for at most: nobody's going shortens it."""
@@ -48,7 +57,7 @@ class Shedding:
     _joined: Counter[int] = attrs.field(factory=Counter, init=False)  # by tier, in this plan
     _queued: list[int] = attrs.field(factory=list, init=False)  # tiers left waiting for a slot
     _planned_s: float = attrs.field(default=0.0, init=False)
-    _closed_until_s: dict[int, float] = attrs.field(factory=dict, init=False)  # by tier
+    _closed_until_s: dict[int, float] = attrs.field(factory=dict, init=False)  # this tier and worse
     _tokens: float = attrs.field(default=0.0, init=False)  # of prompts that joined lately
     _computed: float = attrs.field(default=0.0, init=False)  # of those, not found in the cache
 
@@ -76,26 +85,31 @@ class Shedding:
         into reach, the worst first; nobody of a better tier, or of its own, is ever shed for it.
         """
         tier = self.site.tenant(tenant).tier
-        closed_s = self._closed_until_s.get(tier, now) - now
+        closed_s = self._closed_s(tier, now)
         if closed_s > 0:
             return _overloaded(FOR_BETTER_TIERS, closed_s)
         target_s = self.site.ttft_targets_s.get(tier)
         if target_s is None:
             return ()
         own_s = self.cost.recompute_s(round(prompt_tokens * self._computed_share()))
-        most_s = MARGIN * target_s - min(own_s, OWN_SHARE * MARGIN * target_s)
+        share_s = self._share(tier, now) * target_s
+        most_s = share_s - min(own_s, OWN_SHARE * share_s)
         wait_s = self.wait_s(tenant, now)
-        if wait_s <= most_s:
+        if wait_s <= EARLY * most_s:
             return ()
-        shed: list[int] = []
-        for worse in reversed(self.backlog.tiers()):
-            if worse <= tier:
+        shed: tuple[int, ...] = ()
+        relieved_s = wait_s
+        for each in reversed(self.backlog.tiers()):
+            if each <= tier or relieved_s <= EARLY * most_s:
                 break
-            shed.append(worse)
-            if self.wait_s(tenant, now, without=shed) <= most_s:
-                for each in shed:
-                    self._closed_until_s[each] = now + target_s
-                return tuple(shed)
+            without_s = self.wait_s(tenant, now, without=(*shed, each))
+            if without_s < LEAST_RELIEF * relieved_s:
+                shed, relieved_s = (*shed, each), without_s
+        if relieved_s <= most_s:
+            if shed:
+                self._closed_until_s[shed[-1]] = now + target_s
+            return shed
+        self._closed_until_s[tier + 1] = now + target_s
         return _overloaded(
             f"The first token would come after about {wait_s + own_s:.1f} s; "
             f"the target of this tier is {target_s:g} s.",
@@ -119,7 +133,7 @@ class Shedding:
 
     def shed(self, tier: int, now: float) -> Failure:
         """What those of a tier are told that have to go for a better one."""
-        return _overloaded(FOR_BETTER_TIERS, self._closed_until_s.get(tier, now) - now)
+        return _overloaded(FOR_BETTER_TIERS, self._closed_s(tier, now))
 
     def retry_after_s(self, tenant: str, now: float) -> int:
         """Until this tenant's line, as it stands, is through."""
@@ -128,6 +142,15 @@ class Shedding:
     def retry_after_all_s(self, now: float) -> int:
         """Until all of those that wait now are through."""
         return _retry_after_s(self.backlog.waiting / self._pace.per_s(None, now))
+
+    def _share(self, tier: int, now: float) -> float:
+        better = [each for each in self._pace.tiers if each < tier]
+        return MARGIN * BEHIND if self._pace.joins(better, now) >= 1 else MARGIN
+
+    def _closed_s(self, tier: int, now: float) -> float:
+        """How long nobody of it is accepted."""
+        until = [until for each, until in self._closed_until_s.items() if each <= tier]
+        return max(until, default=now) - now
 
     def _computed_share(self) -> float:
         return self._computed / self._tokens if self._tokens else 1.0
