@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from plancha.contracts import Scheduler, Site, Tenant
+from plancha.messages import Reload
 from plancha_schedulers.fair_queue import fair_queue
 
 MakeRig = Callable[..., Any]
@@ -227,3 +228,24 @@ def test_backlogged_tenants_are_served_by_their_weights(
         others = [each for each in names if each != name]
         expected = weight / sum(weights)
         assert share(worker.served, name, *others) == pytest.approx(expected, rel=0.05)
+
+
+def test_a_weight_that_changes_counts_from_the_next_step_on(rig: MakeRig) -> None:
+    tenants = {"a": Tenant(weight=1), "b": Tenant(weight=1)}
+    worker = rig(fair, tenants=tenants)
+    site = worker.simulation.planner._site
+
+    def shares(steps: int) -> float:
+        worker.output_tokens.clear()
+        for _ in range(steps):
+            for tenant in ("a", "b"):
+                while worker.alive(tenant) < 12:
+                    worker.post(tenant, 10, 50)
+            worker.step()
+        return share(worker.output_tokens.__getitem__, "b", "a")
+
+    shares(50)
+    assert shares(1000) == pytest.approx(0.5, abs=0.05)
+    site.reload(Reload({**tenants, "b": Tenant(weight=3)}, site.max_waiting, 0.0, {}))
+    shares(50)
+    assert shares(1000) == pytest.approx(0.75, abs=0.05)
