@@ -71,6 +71,11 @@ class Outboxes:
         if queue:
             self._news.set()
 
+    @property
+    def queued(self) -> int:
+        """Clients whose turn has not come."""
+        return len(self._queue)
+
     async def waking(self) -> None:
         """Task: serve the queue, until cancelled."""
         while True:

@@ -17,7 +17,7 @@ from plancha_transports.failures import CANCELLED
 from plancha_transports.token_entries import EntryQueue, TokenEntry
 
 
-@attrs.frozen
+@attrs.define
 class Piece:
     """A part of output `index`, or all of it. `entries` is None if nobody asked for any."""
 
@@ -47,17 +47,24 @@ class Pieces:
 
     def of(self, deltas: list[Delta]) -> Iterator[Piece]:
         """One for each output that the deltas concern."""
-        for index, group in groupby(deltas, key=lambda delta: delta.index):
-            ones = list(group)
-            text = "".join([one.text for one in ones])
-            entries = self._queues[index].take(ones) if self._queues else None
-            yield Piece(index, text, entries, ones[-1].finish_reason)
+        if len(deltas) == 1:  # most are
+            yield self._piece(deltas)
+            return
+        for _, group in groupby(deltas, key=lambda delta: delta.index):
+            yield self._piece(list(group))
+
+    def _piece(self, deltas: list[Delta]) -> Piece:
+        last = deltas[-1]
+        text = "".join([delta.text for delta in deltas])
+        entries = self._queues[last.index].take(deltas) if self._queues else None
+        return Piece(last.index, text, entries, last.finish_reason)
 
 
 def uncancelled(deltas: list[Delta]) -> list[Delta]:
     """`deltas` as they are. Raises `RequestFailed` when one of their streams was cancelled."""
-    if any(delta.finish_reason == "cancelled" for delta in deltas):
-        raise RequestFailed(CANCELLED)
+    for delta in deltas:
+        if delta.finish_reason == "cancelled":
+            raise RequestFailed(CANCELLED)
     return deltas
 
 

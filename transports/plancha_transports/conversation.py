@@ -14,13 +14,15 @@ from plancha.call import Call
 from plancha.failure import Failure, RequestFailed, engine_error, invalid
 from plancha.gateway import Gateway
 from plancha.generation import Generation
-from plancha_transports.answers import uncancelled
 from plancha_transports.asks import Ask, generate_ask
+from plancha_transports.delivery import Delivery
 from plancha_transports.failures import CANCELLED
 from plancha_transports.fields import label, shown
 from plancha_transports.json_object import parse_object
+from plancha_transports.options import HttpOptions
 from plancha_transports.request_bodies import BodyReader
 from plancha_transports.socket_messages import SocketEvents, cancelled, refused
+from plancha_transports.socket_sender import SocketSender
 
 log = structlog.get_logger()
 
@@ -32,13 +34,15 @@ class Conversation:
         self,
         gateway: Gateway,
         socket: web.WebSocketResponse,
-        max_requests: int,
+        sender: SocketSender,
+        options: HttpOptions,
         tenant: Callable[[], str],
         bodies: BodyReader,
     ) -> None:
         self._gateway = gateway
         self._socket = socket
-        self._max_requests = max_requests
+        self._sender = sender
+        self._options = options
         self._tenant = tenant  # whose socket it is now; raises when it is nobody's any more
         self._bodies = bodies
         self._running: dict[str, anyio.CancelScope] = {}
@@ -48,6 +52,7 @@ class Conversation:
         """Serve until the client leaves or sends what is no text; then nothing runs any more."""
         binary = False
         async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._sender.run)
             async for message in self._socket:
                 if message.type is not WSMsgType.TEXT:
                     binary = message.type is WSMsgType.BINARY
@@ -93,7 +98,7 @@ class Conversation:
         if client_id in self._running:
             message = f"The id {shown(client_id)} names a request that is still running."
             raise invalid("id", message, "id_in_use")
-        if len(self._running) >= self._max_requests:
+        if len(self._running) >= self._options.ws_max_requests:
             message = f"{len(self._running)} requests run on this socket; that is the limit."
             raise RequestFailed(Failure("busy", message, None, "too_many_requests"))
 
@@ -104,6 +109,18 @@ class Conversation:
 
     async def _answer(self, client_id: str, call: Call, scope: anyio.CancelScope) -> None:
         """Task: one request, to its terminal message."""
+        try:
+            last = await self._generate(client_id, call, scope)
+            await self._sender.room()
+        finally:
+            # Before the terminal message, after which the client may use the id again.
+            del self._running[client_id]
+            self._ended.set()
+        with suppress(ConnectionError):
+            self._sender.send(last)
+
+    async def _generate(self, client_id: str, call: Call, scope: anyio.CancelScope) -> bytes:
+        """Everything but the terminal message, which is returned."""
         events: SocketEvents | None = None
         failure: Failure | None = CANCELLED  # also when the client leaves
         began = time.monotonic()
@@ -111,7 +128,7 @@ class Conversation:
             with scope:
                 async with await self._gateway.generate(call) as generation:
                     events = SocketEvents(client_id, generation.record)
-                    await self._send_all(events, generation)
+                    await self._deliver(events, generation)
                 failure = None
         except RequestFailed as failed:
             failure = failed.failure
@@ -119,30 +136,42 @@ class Conversation:
             log.exception("socket_request_failed")
             failure = engine_error()
         finally:
-            # Before the terminal message, after which the client may use the id again.
-            del self._running[client_id]
-            self._ended.set()
             log.info(
                 "socket_request",
                 outcome="done" if failure is None else failure.code,
                 seconds=round(time.monotonic() - began, 3),
                 request=None if events is None else events.record.id,
             )
-        await self._send(_last(client_id, events, failure))
+        return _last(client_id, events, failure)
 
-    async def _send_all(self, events: SocketEvents, generation: Generation) -> None:
+    async def _deliver(self, events: SocketEvents, generation: Generation) -> None:
+        """From `queued` to the last token. Raises `RequestFailed`."""
         await self._send(events.queued())
-        async for deltas in generation:
-            message = events.deltas(uncancelled(deltas))
-            if message is not None:
-                await self._send(message)
+        ended = anyio.Event()
+        delivery = Delivery(
+            generation,
+            self._sender,
+            events.deltas,
+            most_pending=self._options.max_pending_tokens,
+            on_full=self._sender.notice,
+            on_end=ended.set,
+        )
+        self._sender.add(delivery)
+        try:
+            delivery.begin([])
+            await ended.wait()
+        finally:
+            self._sender.remove(delivery)
+        if delivery.failure is not None:
+            raise RequestFailed(delivery.failure)
 
-    async def _send(self, message: str) -> None:
+    async def _send(self, message: bytes) -> None:
+        await self._sender.room()
         with suppress(ConnectionError):  # a client that left is noticed by reading
-            await self._socket.send_str(message)
+            self._sender.send(message)
 
 
-def _last(client_id: str, events: SocketEvents | None, failure: Failure | None) -> str:
+def _last(client_id: str, events: SocketEvents | None, failure: Failure | None) -> bytes:
     """The terminal message; without `events` the request was never accepted."""
     if failure is None:
         assert events is not None

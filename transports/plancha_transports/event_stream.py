@@ -1,5 +1,7 @@
 """Server-sent events (WHATWG HTML, section 9.2): when they start, go on, and end."""
 
+import math
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Protocol
 
@@ -8,11 +10,13 @@ import orjson
 import structlog
 from aiohttp import web
 
-from plancha.failure import Failure, RequestFailed, engine_error
+from plancha.failure import Failure, stalled
 from plancha.generation import Generation
 from plancha.outbox import Delta
 from plancha_transports.answers import uncancelled
+from plancha_transports.delivery import Delivery
 from plancha_transports.options import HttpOptions
+from plancha_transports.socket_writer import SocketWriter, open_body
 
 log = structlog.get_logger()
 
@@ -47,6 +51,11 @@ def event(data: object, name: str | None = None) -> bytes:
     return head + b"data: " + orjson.dumps(data) + b"\n\n"
 
 
+def opened(data: Mapping[str, object]) -> bytes:
+    """A JSON object without its last brace, to be gone on with."""
+    return orjson.dumps(data)[:-1]
+
+
 async def stream_events(
     request: web.Request, generation: Generation, events: Events, options: HttpOptions
 ) -> web.StreamResponse:
@@ -59,52 +68,69 @@ async def stream_events(
     with anyio.move_on_after(options.headers_after_s):
         first = uncancelled(await anext(generation))
     response = web.StreamResponse(headers=HEADERS)
-    await response.prepare(request)
-    line = _Line(response)
-    async with anyio.create_task_group() as tasks:
-        if options.heartbeat_s:
-            tasks.start_soon(line.keep_alive, options.heartbeat_s)
-        await _send_all(line, first, generation, events)
-        tasks.cancel_scope.cancel()
+    writer = await open_body(request, response, options.max_pending_bytes)
+    with suppress(ConnectionError):  # the client is gone
+        await _Line(writer, generation, events, options).run(first)
     return response
 
 
-async def _send_all(
-    line: "_Line", first: list[Delta], generation: Generation, events: Events
-) -> None:
-    try:
-        await line.send(events.deltas(first) if first else HEARTBEAT)
-        async for deltas in generation:
-            await line.send(events.deltas(uncancelled(deltas)))
-        last = events.done()
-    except ConnectionError:
-        return  # the client is gone
-    except RequestFailed as failed:
-        last = events.failed(failed.failure)
-    except Exception:
-        log.exception("stream_failed", request=generation.record.id)
-        last = events.failed(engine_error())
-    with suppress(ConnectionError):
-        await line.send(last)
-
-
 class _Line:
-    """A response that is being streamed, and when something last went out on it."""
+    """A response that is being streamed. Its task wakes up only for what is not a token."""
 
-    def __init__(self, response: web.StreamResponse) -> None:
-        self._response = response
-        self._sent_at = anyio.current_time()
+    def __init__(
+        self,
+        writer: SocketWriter,
+        generation: Generation,
+        events: Events,
+        options: HttpOptions,
+    ) -> None:
+        self._writer = writer
+        self._events = events
+        self._options = options
+        self._record = generation.record
+        self._news = anyio.Event()
+        self._delivery = Delivery(
+            generation,
+            writer,
+            events.deltas,
+            most_pending=options.max_pending_tokens,
+            on_full=self._notice,
+            on_end=self._notice,
+        )
 
-    async def send(self, data: bytes) -> None:
-        """Write; waits while the client's buffers are full. Raises `ConnectionError`."""
-        if data:
-            self._sent_at = anyio.current_time()
-            await self._response.write(data)
+    async def run(self, first: list[Delta]) -> None:
+        """To the last event, and until the client has taken it or is given up.
 
-    async def keep_alive(self, interval_s: float) -> None:
-        """Task: a heartbeat whenever nothing was sent for so long."""
-        with suppress(ConnectionError):
-            while True:
-                await anyio.sleep_until(self._sent_at + interval_s)
-                if anyio.current_time() >= self._sent_at + interval_s:
-                    await self.send(HEARTBEAT)
+        Raises `ConnectionError` when the client is gone.
+        """
+        if not first:
+            self._writer.send(HEARTBEAT)
+        self._delivery.begin(first)
+        while not self._delivery.over:
+            await (self._make_room() if self._writer.full else self._keep_alive())
+        failure = self._delivery.failure
+        self._writer.send(self._events.done() if failure is None else self._events.failed(failure))
+        if not await self._writer.drained(self._options.stall_timeout_s):
+            self._writer.abort()
+
+    async def _make_room(self) -> None:
+        """The client lags: go on when it has taken enough, or break off if it takes nothing."""
+        stall_timeout_s = self._options.stall_timeout_s
+        if await self._writer.drained(stall_timeout_s):
+            self._delivery.push()
+        else:
+            log.warning("reader_stalled", request=self._record.id, timeout_s=stall_timeout_s)
+            self._delivery.stop(stalled(stall_timeout_s))
+
+    async def _keep_alive(self) -> None:
+        """Until there is news; a heartbeat if nothing was sent for so long."""
+        interval_s = self._options.heartbeat_s or math.inf
+        with anyio.CancelScope(deadline=self._writer.sent_at + interval_s):
+            await self._news.wait()
+            self._news = anyio.Event()
+            return
+        if anyio.current_time() >= self._writer.sent_at + interval_s:
+            self._writer.send(HEARTBEAT)
+
+    def _notice(self) -> None:
+        self._news.set()

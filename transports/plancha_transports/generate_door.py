@@ -1,5 +1,6 @@
 """`POST /generate`: the plain way to watch a model write, one event a token."""
 
+import orjson
 from aiohttp import web
 
 from plancha.failure import Failure
@@ -10,7 +11,7 @@ from plancha.record import Record
 from plancha_transports.answers import usage
 from plancha_transports.asks import generate_ask
 from plancha_transports.callers import called_by
-from plancha_transports.event_stream import event, stream_events
+from plancha_transports.event_stream import event, opened, stream_events
 from plancha_transports.failures import error_object
 from plancha_transports.options import HttpOptions
 from plancha_transports.request_bodies import BodyReader
@@ -46,6 +47,7 @@ class TokenEvents:
 
     def __init__(self, record: Record) -> None:
         self._record = record
+        self._head = b"data: " + opened({"id": record.id}) + b',"index":'
         self._tokens = 0
         self._finish_reason: FinishReason | None = None
         self._rest = ""
@@ -57,16 +59,9 @@ class TokenEvents:
             if delta.token is None:
                 self._finish_reason, self._rest = delta.finish_reason, delta.text
                 continue
-            events.append(
-                event(
-                    {
-                        "id": self._record.id,
-                        "index": self._tokens,
-                        "token": delta.token,
-                        "text": delta.text,
-                    }
-                )
-            )
+            text = orjson.dumps(delta.text)
+            parts = (self._head, self._tokens, delta.token, text)
+            events.append(b'%b%d,"token":%d,"text":%b}\n\n' % parts)
             self._tokens += 1
         return b"".join(events)
 

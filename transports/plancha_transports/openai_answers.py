@@ -1,6 +1,9 @@
 """OpenAI's answers: whole, and in chunks."""
 
+from secrets import token_hex
 from typing import Any
+
+import orjson
 
 from plancha.failure import Failure
 from plancha.outbox import Delta
@@ -10,6 +13,11 @@ from plancha_transports.event_stream import DONE, event
 from plancha_transports.failures import error_object
 from plancha_transports.request_ids import shown_id
 from plancha_transports.shapes import Shape
+
+MARK = token_hex()
+"""Where a text goes; nothing that a client sends can hold it."""
+
+MARK_IN_JSON = orjson.dumps(MARK)
 
 
 def whole(record: Record, shape: Shape, choices: list[Piece]) -> dict[str, Any]:
@@ -35,22 +43,26 @@ class Chunks:
         self._head = _head(record, shape.chunk_name)
         if include_usage:
             self._head["usage"] = None
-        self._opened: set[int] = set()
+        self._around: dict[int, tuple[bytes, bytes]] = {}  # an opened output's text, in a chunk
 
     def deltas(self, deltas: list[Delta]) -> bytes:
         """A chunk for each output's new text with its log-probabilities, and one for its end."""
-        choices: list[dict[str, Any]] = []
+        chunks: list[bytes] = []
         for piece in self._pieces.of(deltas):
-            if piece.index not in self._opened:
-                self._opened.add(piece.index)
+            around = self._around.get(piece.index)
+            if around is None:
+                around = self._around[piece.index] = self._text_chunk(piece.index)
                 opening = self._shape.opening(piece.index)
-                choices += [opening] if opening is not None else []
-            if piece.text or piece.entries:
-                entries = piece.entries or None
-                choices.append(self._shape.part(piece.index, piece.text, entries, None))
+                chunks += [self._chunk(opening)] if opening is not None else []
+            if piece.entries:
+                part = self._shape.part(piece.index, piece.text, piece.entries, None)
+                chunks.append(self._chunk(part))
+            elif piece.text:
+                chunks += (around[0], orjson.dumps(piece.text), around[1])
             if piece.finish_reason is not None:
-                choices.append(self._shape.part(piece.index, "", None, piece.finish_reason))
-        return b"".join([event({**self._head, "choices": [choice]}) for choice in choices])
+                part = self._shape.part(piece.index, "", None, piece.finish_reason)
+                chunks.append(self._chunk(part))
+        return b"".join(chunks)
 
     def done(self) -> bytes:
         """Usage if it was asked for, and the end that means success."""
@@ -61,6 +73,14 @@ class Chunks:
     def failed(self, failure: Failure) -> bytes:
         """The error object, and no `[DONE]`."""
         return event(error_object(failure))
+
+    def _chunk(self, choice: dict[str, Any]) -> bytes:
+        return event({**self._head, "choices": [choice]})
+
+    def _text_chunk(self, index: int) -> tuple[bytes, bytes]:
+        """A chunk that has nothing but text, before and behind it: serialised once an output."""
+        before, behind = self._chunk(self._shape.part(index, MARK, None, None)).split(MARK_IN_JSON)
+        return before, behind
 
 
 def _head(record: Record, name: str) -> dict[str, Any]:

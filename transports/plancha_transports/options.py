@@ -27,6 +27,9 @@ class HttpOptions:
     Of `max_connections` no more are open at once than the process may have files open.
     A request's prompts times its n may be as many as the larger of `max_prompts` and `max_n`.
     `headers_after_s`: a stream's HTTP status is decided by its first token, or by then.
+    Of a client that lags, `max_pending_bytes` wait in its connection's buffer, one write more at
+    most; behind that each stream is paused when `max_pending_tokens` wait, as ids. A connection
+    that takes nothing for `stall_timeout_s` has its requests cancelled; once more, it is closed.
     `heartbeat_s` and `ws_heartbeat_s` 0 are off. `allowed_origins` are browser origins
     ("https://chat.example") that may call besides pages served from the same host and port.
     `allowed_hosts` are names ("llm.example", without a port) by which the server may be called: on
@@ -43,6 +46,9 @@ class HttpOptions:
     max_prompts: int = attrs.field(default=1024, validator=at_least(1))  # of one request
     max_n: int = attrs.field(default=128, validator=at_least(1))  # outputs of one prompt
     headers_after_s: float = attrs.field(default=10.0, validator=at_least(0))
+    max_pending_bytes: Size = attrs.field(default=Size(64 * 2**10), validator=at_least(1))
+    max_pending_tokens: int = attrs.field(default=1024, validator=at_least(1))
+    stall_timeout_s: float = attrs.field(default=30.0, validator=at_least(0.001))
     heartbeat_s: float = attrs.field(default=15.0, validator=at_least(0))
     ws_heartbeat_s: float = attrs.field(default=30.0, validator=at_least(0))
     ws_max_message: Size = attrs.field(default=DEFAULT_SIZE, validator=at_least(1))  # bytes

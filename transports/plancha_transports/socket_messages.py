@@ -9,16 +9,17 @@ from plancha.messages import FinishReason
 from plancha.outbox import Delta
 from plancha.record import Record
 from plancha_transports.answers import usage
+from plancha_transports.event_stream import opened
 from plancha_transports.failures import CANCELLED, error_object
 from plancha_transports.request_ids import shown_id
 
 
-def refused(client_id: str | None, failure: Failure) -> str:
+def refused(client_id: str | None, failure: Failure) -> bytes:
     """A message that started nothing. `id` is null where it would name a request that runs."""
     return _message({"type": "error", "id": client_id, **error_object(failure)})
 
 
-def cancelled(client_id: str) -> str:
+def cancelled(client_id: str) -> bytes:
     """Cancelled before it was accepted."""
     no_usage = {"input_tokens": 0, "cached_tokens": 0, "output_tokens": 0}
     return _message({"type": "cancelled", "id": client_id, "usage": no_usage})
@@ -33,31 +34,36 @@ class SocketEvents:
 
     def __init__(self, client_id: str, record: Record) -> None:
         self._id = client_id
+        self._head = opened({"type": "token", "id": client_id}) + b',"index":'
         self.record = record
         self._tokens = 0
         self._finish_reason: FinishReason | None = None
         self._rest = ""
 
-    def queued(self) -> str:
+    def queued(self) -> bytes:
         """Accepted here; `server_id` is our name for it, as at `/v1/requests/{id}`."""
         return self._about("queued", request_id=shown_id(self.record), model=self.record.model)
 
-    def deltas(self, deltas: list[Delta]) -> str | None:
-        """The new tokens in one message; None when only the end came."""
+    def deltas(self, deltas: list[Delta]) -> bytes:
+        """The new tokens in one message; b"" when only the end came."""
         end = deltas[-1]
         if end.token is None:
             self._finish_reason, self._rest = end.finish_reason, end.text
-        tokens = [delta.token for delta in deltas if delta.token is not None]
-        if not tokens:
-            return None
-        text = "".join([delta.text for delta in deltas if delta.token is not None])
-        index, self._tokens = self._tokens, self._tokens + len(tokens)
-        head = {"id": self._id, "index": index}
-        if len(tokens) == 1:
-            return _message({"type": "token", **head, "token": tokens[0], "text": text})
-        return _message({"type": "tokens", **head, "tokens": tokens, "text": text})
+            deltas = deltas[:-1]
+        if not deltas:
+            return b""
+        index, self._tokens = self._tokens, self._tokens + len(deltas)
+        if len(deltas) == 1:
+            (one,) = deltas
+            assert one.token is not None
+            parts = (self._head, index, one.token, orjson.dumps(one.text))
+            return b'%b%d,"token":%d,"text":%b}' % parts
+        tokens = [delta.token for delta in deltas]
+        text = "".join([delta.text for delta in deltas])
+        head = {"type": "tokens", "id": self._id, "index": index}
+        return _message({**head, "tokens": tokens, "text": text})
 
-    def done(self) -> str:
+    def done(self) -> bytes:
         """Ended well."""
         return self._about(
             "done",
@@ -66,15 +72,15 @@ class SocketEvents:
             usage=usage(self.record),
         )
 
-    def failed(self, failure: Failure) -> str:
+    def failed(self, failure: Failure) -> bytes:
         """Broke off, or was cancelled."""
         if failure is CANCELLED:
             return self._about("cancelled", usage=usage(self.record))
         return self._about("error", **error_object(failure))
 
-    def _about(self, kind: str, **rest: Any) -> str:
+    def _about(self, kind: str, **rest: Any) -> bytes:
         return _message({"type": kind, "id": self._id, "server_id": self.record.id, **rest})
 
 
-def _message(message: dict[str, Any]) -> str:
-    return orjson.dumps(message).decode()
+def _message(message: dict[str, Any]) -> bytes:
+    return orjson.dumps(message)

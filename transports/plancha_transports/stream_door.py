@@ -10,6 +10,8 @@ from plancha_transports.conversation import Conversation
 from plancha_transports.failures import error_response
 from plancha_transports.options import HttpOptions
 from plancha_transports.request_bodies import BodyReader
+from plancha_transports.socket_sender import SocketSender
+from plancha_transports.socket_writer import open_messages
 
 log = structlog.get_logger()
 
@@ -41,17 +43,18 @@ class StreamDoor:
             compress=False,
             max_msg_size=self._options.ws_max_message + 1,  # aiohttp's limit is the first size over
         )
-        if not socket.can_prepare(request):
+        if not _can_upgrade(socket, request):
             response = error_response(
                 426, "upgrade_required", "This is a WebSocket; connect with ws://…/v1/stream."
             )
             response.headers["Upgrade"] = "websocket"
             return response
-        await socket.prepare(request)
+        writer = await open_messages(request, socket, self._options.max_pending_bytes)
         conversation = Conversation(
             self._gateway,
             socket,
-            self._options.ws_max_requests,
+            SocketSender(socket, writer, self._options.stall_timeout_s),
+            self._options,
             tenant_on_socket(request, self._gateway),
             self._bodies,
         )
@@ -70,6 +73,13 @@ class StreamDoor:
         async with anyio.create_task_group() as tasks:
             for conversation in self._open:
                 tasks.start_soon(conversation.finish)
+
+
+def _can_upgrade(socket: web.WebSocketResponse, request: web.Request) -> bool:
+    try:
+        return bool(socket.can_prepare(request))
+    except UnicodeEncodeError:  # aiohttp cannot even word its refusal of bytes that are no text
+        return False
 
 
 class _Socket(web.WebSocketResponse):

@@ -1,0 +1,88 @@
+"""What goes out on one WebSocket, for all of its requests together."""
+
+from collections import deque
+
+import anyio
+import structlog
+from aiohttp import web
+
+from plancha.failure import stalled
+from plancha_transports.delivery import Delivery
+from plancha_transports.socket_writer import SocketWriter
+
+log = structlog.get_logger()
+
+
+class SocketSender:
+    """A `plancha_transports.delivery.Outlet` of whole messages, shared by many deliveries.
+
+    When the socket is full all of them wait; `run` sees to it that they go on in turn, or that they
+    are broken off when the client takes nothing for `stall_timeout_s`. If it takes nothing for as
+    long again, not even that, the connection is closed.
+    """
+
+    def __init__(
+        self, socket: web.WebSocketResponse, writer: SocketWriter, stall_timeout_s: float
+    ) -> None:
+        self._socket = socket
+        self._writer = writer
+        self._stall_timeout_s = stall_timeout_s
+        self._deliveries: deque[Delivery] = deque()
+        self._lagging = anyio.Event()
+        self._room = anyio.Event()
+
+    @property
+    def full(self) -> bool:
+        """The client lags."""
+        return self._writer.full
+
+    def send(self, data: bytes) -> None:
+        """One message, full or not. Raises `ConnectionError` when the client is gone."""
+        if self._socket.closed:  # nothing may follow a close frame
+            raise ConnectionResetError("the socket is closed")
+        self._writer.send(data)
+
+    def add(self, delivery: Delivery) -> None:
+        """It is pushed from now on when there is room again."""
+        self._deliveries.append(delivery)
+
+    def remove(self, delivery: Delivery) -> None:
+        """It is over."""
+        self._deliveries.remove(delivery)
+
+    def notice(self) -> None:
+        """Somebody met a full socket."""
+        self._lagging.set()
+
+    async def room(self) -> None:
+        """Wait while the client lags, but no longer than until it counts as stalled."""
+        if self.full:
+            self.notice()
+            await self._room.wait()
+
+    async def run(self) -> None:
+        """Task: until cancelled, or the connection is gone."""
+        while True:
+            await self._lagging.wait()
+            self._lagging = anyio.Event()
+            try:
+                await self._make_room()
+            except ConnectionError:
+                return self._let_in()
+
+    async def _make_room(self) -> None:
+        if not await self._writer.drained(self._stall_timeout_s):
+            log.warning("reader_stalled", timeout_s=self._stall_timeout_s)
+            for delivery in list(self._deliveries):
+                delivery.stop(stalled(self._stall_timeout_s))
+            self._let_in()
+            if not await self._writer.drained(self._stall_timeout_s):
+                self._writer.abort()
+        self._let_in()
+        for _ in range(len(self._deliveries)):
+            self._deliveries[0].push()
+            self._deliveries.rotate(-1)
+
+    def _let_in(self) -> None:
+        self._room.set()
+        self._room = anyio.Event()

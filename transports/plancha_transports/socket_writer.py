@@ -1,0 +1,123 @@
+"""A connection's sending end: whole pieces at once, under aiohttp's own flow control.
+
+This is the only module that reaches past aiohttp's responses to what carries them. Of that it uses
+what is public: `BaseProtocol.writing_paused`, the transport, and the stream writer's `drain` and
+`send_headers`. Awaiting aiohttp's `write` costs a task's wake-up for each piece, which is most of
+what a streamed token costs.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
+
+Frame = Callable[[bytes], bytes]
+"""What is put around a piece on the wire."""
+
+
+def chunk(data: bytes) -> bytes:
+    """A chunk of a chunked body (RFC 9112, section 7.1); `data` must not be empty."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def text_message(data: bytes) -> bytes:
+    """A WebSocket text message in one frame, as a server sends it (RFC 6455, section 5.2)."""
+    size = len(data)
+    if size < 126:
+        return b"\x81%c%b" % (size, data)
+    if size < 1 << 16:
+        return b"\x81\x7e" + size.to_bytes(2, "big") + data
+    return b"\x81\x7f" + size.to_bytes(8, "big") + data
+
+
+class SocketWriter:
+    """Writes without waiting, and says when it should have waited.
+
+    What the socket does not take is buffered; it is `full` from `most_pending` bytes on until three
+    quarters of them are gone. That is for its user to heed.
+    """
+
+    def __init__(
+        self, request: web.Request, stream: AbstractStreamWriter, frame: Frame, most_pending: int
+    ) -> None:
+        self._protocol = request.protocol
+        self._stream = stream
+        self._frame = frame
+        self._loop = asyncio.get_running_loop()
+        self._draining: asyncio.Task[None] | None = None
+        self.sent_at = self._loop.time()
+        self._transport().set_write_buffer_limits(high=most_pending)
+
+    @property
+    def full(self) -> bool:
+        """Whether the client lags."""
+        return self._protocol.writing_paused
+
+    def send(self, data: bytes) -> None:
+        """Hand a piece to the socket, full or not. Raises `ConnectionError` when it is gone."""
+        self.sent_at = self._loop.time()
+        self._transport().write(self._frame(data))
+
+    async def drained(self, patience_s: float) -> bool:
+        """Wait until it is not full. False: the client took nothing for `patience_s`.
+
+        Raises `ConnectionError` when it is gone. For one caller at a time.
+        """
+        while self.full:
+            before = self._transport().get_write_buffer_size()
+            if self._draining is None:
+                self._draining = asyncio.ensure_future(self._stream.drain())
+                self._draining.add_done_callback(_retrieved)
+            # Never cancelled: aiohttp shares what it awaits with everybody who drains.
+            done, _ = await asyncio.wait({self._draining}, timeout=patience_s)
+            if done:
+                draining, self._draining = self._draining, None
+                if draining.cancelled():
+                    raise ConnectionResetError("the connection is being closed")
+                draining.result()
+                self._transport()
+            elif self._transport().get_write_buffer_size() >= before:
+                return False
+        return True
+
+    def abort(self) -> None:
+        """Close at once; what is buffered is lost."""
+        transport = self._protocol.transport
+        if transport is not None:
+            transport.abort()
+
+    def _transport(self) -> asyncio.Transport:
+        transport = self._protocol.transport
+        if transport is None or transport.is_closing():
+            raise ConnectionResetError("the connection is closed")
+        return transport
+
+
+async def open_body(
+    request: web.Request, response: web.StreamResponse, most_pending: int
+) -> SocketWriter:
+    """Send the response's head; what is written then is its body.
+
+    Raises `ConnectionError` when the client is gone.
+    """
+    stream = await response.prepare(request)
+    assert stream is not None, "a response is started once"
+    stream.send_headers()
+    chunked = response.headers.get("Transfer-Encoding") == "chunked"  # not to an HTTP/1.0 client
+    return SocketWriter(request, stream, chunk if chunked else bytes, most_pending)
+
+
+async def open_messages(
+    request: web.Request, socket: web.WebSocketResponse, most_pending: int
+) -> SocketWriter:
+    """Upgrade; what is written then are text messages, not to be sent once `socket` is closed."""
+    stream = await socket.prepare(request)
+    assert stream is not None, "a socket is opened once"
+    return SocketWriter(request, stream, text_message, most_pending)
+
+
+def _retrieved(task: asyncio.Task[None]) -> None:
+    """Nobody may be waiting any more when the connection goes."""
+    if not task.cancelled():
+        task.exception()
