@@ -79,7 +79,8 @@ class Parent:
             self._addresses = word.addresses
         if not self._greeted and all(gateway.served for gateway in self._gateways):
             self._greeted = True
-            greet(self.say, self.deployment.model.public_name, self._addresses)
+            model, needs_key = self.deployment.model, self.deployment.access.anonymous is None
+            greet(self.say, model.public_name, self._addresses, needs_key=needs_key)
 
     async def _obey_signals(
         self,

@@ -52,7 +52,8 @@ class Server:
                 await tasks.start(self._reload_on_signal)
                 self.addresses = await open_doors(tasks, self.deployment, self.gateway)
                 kernel, text = await self._load()
-                greet(self.say, self.gateway.model, self.addresses)
+                needs_key = self.gateway.access.anonymous is None
+                greet(self.say, self.gateway.model, self.addresses, needs_key=needs_key)
                 await kernel.run(text)
         except* START_ERRORS as group:
             for reason in reasons(group):

@@ -12,13 +12,14 @@ START_ERRORS = (LoadError, OptionsError, PluginError)
 """What keeps a server from starting and is the operator's to put right."""
 
 
-def greet(say: Say, model: str, addresses: Sequence[str]) -> None:
+def greet(say: Say, model: str, addresses: Sequence[str], *, needs_key: bool) -> None:
     """Where to ask, and how."""
     say(f"{model} is served at {' and '.join(addresses)}")
     http = next((each for each in addresses if each.startswith("http")), None)
     if http is not None:
+        key = "-H 'Authorization: Bearer YOUR_KEY' " if needs_key else ""
         say(
-            f"try: curl -N {http}/generate -H 'Content-Type: application/json' "
+            f"try: curl -N {http}/generate {key}-H 'Content-Type: application/json' "
             """-d '{"prompt": "Once upon a time"}'"""
         )
 
