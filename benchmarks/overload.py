@@ -174,7 +174,8 @@ def main(*, minutes: float = 10, times: float = 3) -> None:
     table = Table(
         *(
             "scheduler",
-            "tier (times)",
+            "tier",
+            "times",
             "offered",
             "accepted",
             "TTFT p50",
@@ -195,7 +196,8 @@ def main(*, minutes: float = 10, times: float = 3) -> None:
                 p50, p99 = np.percentile(books.first_token_s or [np.nan], [50, 99])
                 table.add_row(
                     name,
-                    f"{TENANTS[tenant].tier} ({rates[tenant] / most:g})",
+                    f"{TENANTS[tenant].tier}",
+                    f"{rates[tenant] / most:g}",
                     f"{books.offered:,}",
                     f"{books.accepted:,}",
                     f"{p50:.2f} s",

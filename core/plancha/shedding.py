@@ -24,10 +24,10 @@ MARGIN = 0.5
 """Share of a target that a prediction may fill: half of those who come in at 1 would miss it."""
 
 BEHIND = 0.25
-"""Share of that for a tier that better ones go before: it pays for all of their ups and downs."""
+"""What is left of that share to a tier that better ones go before: their ups are its downs."""
 
 EARLY = 0.5
-"""Share of that from which worse tiers are shed, so that nobody need be refused for what they took."""
+"""What of that share must be filled for worse tiers to be shed: before anybody is refused."""
 
 LEAST_RELIEF = 0.9
 """Worse tiers are shed only for a wait that is shorter than so much of what it was with them."""
