@@ -74,7 +74,7 @@ async def _serve(
             shared=True,
         )
         parent.push(Serving())
-        log.info("worker_found")
+        log.info("worker_found", gateway=gateway.name)
         await attend(gateway, link)
         log.warning("worker_lost", running=gateway.running)
         tasks.cancel_scope.cancel()
