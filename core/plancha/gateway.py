@@ -17,7 +17,7 @@ import anyio.to_thread
 import numpy as np
 
 from plancha.access import Access
-from plancha.asking import Asking
+from plancha.asking import NO_ANSWER, Asking
 from plancha.call import Call
 from plancha.contracts import Text
 from plancha.failure import Failure, RequestFailed, invalid
@@ -172,10 +172,11 @@ class Gateway:
         Another gateway's record is a copy. Raises `RequestFailed` as they do, and when there is no
         answer.
         """
-        upstream = self._upstream
-        if not self._shared or upstream is None or gateway_of(request_id) == self.name:
+        if not self._shared or gateway_of(request_id) == self.name:
             return (self.cancel if cancel else self.record)(request_id, tenant)
-        record = await self._asking.ask(upstream, request_id, tenant, cancel=cancel)
+        if self._upstream is None:  # and so no way to the others
+            raise RequestFailed(NO_ANSWER)
+        record = await self._asking.ask(self._upstream, request_id, tenant, cancel=cancel)
         if record is None:
             raise RequestFailed(NOT_FOUND)
         return record

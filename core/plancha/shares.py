@@ -6,7 +6,7 @@ from typing import TypeVar
 import attrs
 import numpy as np
 
-from plancha.messages import Finished, Frame, Joined, PromptLogprobs
+from plancha.messages import Finished, Frame, Int64s, Joined, PromptLogprobs
 
 NUMBER_BITS = 40
 """Of a stream's number: a gateway can number 10^12 streams, a worker 8 million connections."""
@@ -29,7 +29,7 @@ def shares(frame: Frame) -> dict[int, Frame]:
     owners = frame.streams >> NUMBER_BITS
     joined, finished = _by_owner(frame.joined), _by_owner(frame.finished)
     prompts = _by_owner(frame.prompt_logprobs)
-    everyone = {*np.unique(owners).tolist(), *joined, *finished, *prompts}
+    everyone = {*_values(owners), *joined, *finished, *prompts}
     if len(everyone) == 1:
         return {everyone.pop(): frame}
     parts: dict[int, Frame] = {}
@@ -45,6 +45,13 @@ def shares(frame: Frame) -> dict[int, Frame]:
             prompt_logprobs=tuple(prompts[owner]),
         )
     return parts
+
+
+def _values(owners: Int64s) -> list[int]:
+    """Each once; the usual case, one owner, without sorting."""
+    if owners.size and (owners == owners[0]).all():
+        return [int(owners[0])]
+    return [int(owner) for owner in np.unique(owners)]
 
 
 def _by_owner(items: tuple[OfStream, ...]) -> defaultdict[int, list[OfStream]]:

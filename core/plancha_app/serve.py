@@ -125,11 +125,14 @@ def serve_until_told(source: str, deployment: Deployment) -> tuple[int, bool]:
     log.info("deployment", source=source, **hidden(attrs.asdict(deployment)))
     path = None if source == BUILT_IN else Path(source)
     say = partial(print, flush=True)
-    if several:
-        return anyio.run(Parent(deployment=deployment, path=path, say=say).run), False
-    server = Server(deployment=deployment, path=path, open_model=open_model, say=say)
+    server: Server | Parent = (
+        Parent(deployment=deployment, path=path, say=say)
+        if several
+        else Server(deployment=deployment, path=path, open_model=open_model, say=say)
+    )
+    code = 1
     try:
-        return anyio.run(server.run), server.loading
+        code = anyio.run(server.run)
     except Exception:
         log.exception("server_failed")
-        return 1, server.loading
+    return code, isinstance(server, Server) and server.loading
