@@ -11,10 +11,10 @@ TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 # On Linux, PyPI's torch carries CUDA; builds without it are called +cpu. See docs/decisions/0004.
 TORCH ?= torch==$(TORCH_VERSION)$(if $(filter Linux,$(shell uname -s)),+cpu)
 
-.PHONY: help venv serve test fuzz check format bench bench-step bench-memory bench-fairness build constraints clean
+.PHONY: help venv serve test fuzz check format bench bench-step bench-memory bench-fairness bench-overload bench-overload-server build constraints clean
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 24
 
 venv: $(READY) ## set everything up in .venv, from pinned versions
 
@@ -58,6 +58,12 @@ bench-memory: $(READY) ## waste of KV memory and the price of preemption, in vir
 
 bench-fairness: $(READY) ## a light tenant beside one that floods the server, in virtual time
 	$(BIN)/python benchmarks/fairness.py $(ARGS)
+
+bench-overload: $(READY) ## three times what a worker can do, in virtual time
+	$(BIN)/python benchmarks/overload.py $(ARGS)
+
+bench-overload-server: $(READY) ## the same on a real server, over HTTP, for ten minutes
+	$(BIN)/python benchmarks/overload_server.py $(ARGS)
 
 build: $(READY) ## a wheel in dist/
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .

@@ -28,7 +28,7 @@ class Call:
     logprobs: int | None = None  # alternatives reported with each output token
     prompt_logprobs: bool = False
     cache_salt: str = ""  # narrows whose cached prompts this one may share
-    timeout_s: float | None = None  # from here to the last token
+    timeout_s: float | None = None  # from the worker's acceptance to the last token
     grammar: str | None = None  # JSON schema, as text, that the output must follow
     label: str | None = None
     tenant: str = "default"

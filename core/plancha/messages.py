@@ -46,7 +46,7 @@ class InferenceRequest:
     sampling: Sampling
     max_tokens: int | None
     n: int = 1
-    timeout_s: float | None = None  # from submission to the last token; None: no deadline
+    timeout_s: float | None = None  # from acceptance to the last token; None: no deadline
     grammar: str | None = None  # JSON schema, as text, that the output must follow
     namespace: bytes = b""
     public_tokens: tuple[int, ...] = ()

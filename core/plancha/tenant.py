@@ -10,7 +10,7 @@ class Tenant:
     weight: float = 1.0  # of its share beside others of its tier
     tier: int = 0  # lower goes first
     max_running: int | None = None  # sequences in the batch at once
-    max_waiting: int | None = None  # sequences outside it
+    max_waiting: int | None = None  # sequences outside it, beyond what it has free slots for
     tokens_per_minute: int | None = None  # prompt and output together
 
 
