@@ -97,12 +97,13 @@ class Child:
                 start_new_session=True,  # a terminal's Ctrl-C is for the parent to pass on
                 pass_fds=[theirs.fileno()],
             )
-        log.info("process_started", which=self.name, pid=process.pid)
+        setup = self.setup()
+        log.info("process_started", which=self.name, pid=process.pid, link=setup.link)
         reader, writer = await asyncio.open_unix_connection(sock=ours, limit=READ_BYTES)
         words = MessageStream(reader, writer, Wire(*WORDS), most_waiting=READ_BYTES)
         self._words, self._reason = words, None
         try:
-            words.push(self.setup())
+            words.push(setup)
             await self._listen(words)
             return await process.wait()
         finally:

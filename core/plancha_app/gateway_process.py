@@ -4,6 +4,7 @@ Whether there is a worker or not, its doors are open; it looks for one all the t
 """
 
 from pathlib import Path
+from shutil import rmtree
 
 import anyio
 import anyio.to_thread
@@ -40,6 +41,8 @@ async def work(parent: MessageStream, deployment: Deployment, link: str) -> None
         parent.push(Listening(tuple(addresses)))
         tasks.start_soon(_keep_connected, gateway, link, parent)
         await _obey(parent, gateway, deployment)
+        if parent.ended:  # killed, perhaps, and then nobody else tidies up
+            rmtree(Path(link).parent, ignore_errors=True)
         end_streams(gateway)
         tasks.cancel_scope.cancel()
 

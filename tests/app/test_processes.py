@@ -100,7 +100,8 @@ class Server:
         ]
 
     async def ready(self) -> None:
-        await self.until(lambda: self.said)
+        """Until both gateways serve, and have said so."""
+        await self.until(lambda: self.said and len(self.gateways()) == 2)
 
     @property
     def url(self) -> str:
@@ -151,7 +152,7 @@ def started(folder: Path, **changes: Any) -> Iterator[Server]:
     try:
         yield server
     finally:
-        process.kill()
+        process.kill()  # its children end by themselves
         process.wait()
         for reader in readers:
             reader.join()  # and so no child is left that holds the pipes
@@ -420,7 +421,7 @@ async def test_a_lost_worker_ends_every_request_and_is_replaced(server: Server) 
 
 
 async def test_told_to_stop_the_gateways_drain_and_then_the_worker_ends(tmp_path: Path) -> None:
-    with started(tmp_path, drain_timeout_s=2) as server:
+    with started(tmp_path, drain_timeout_s=3) as server:
         await server.ready()
         short, long = Stream(), Stream()
         one, other = server.gateways().values()
@@ -429,7 +430,7 @@ async def test_told_to_stop_the_gateways_drain_and_then_the_worker_ends(tmp_path
             client_of(server, other) as second,
             anyio.create_task_group() as clients,
         ):
-            clients.start_soon(short.run, first, 60)
+            clients.start_soon(short.run, first, 30)
             clients.start_soon(long.run, second, 4000)
             await server.until(lambda: short.tokens and long.tokens)
             server.process.send_signal(signal.SIGTERM)
@@ -438,7 +439,7 @@ async def test_told_to_stop_the_gateways_drain_and_then_the_worker_ends(tmp_path
             await anyio.to_thread.run_sync(server.process.wait)
         assert server.process.returncode == 0
         await nobody_left(server)
-    assert (short.end, short.tokens) == ("done", 60)
+    assert (short.end, short.tokens) == ("done", 30)
     assert (long.end, long.error["code"]) == ("error", "draining")
     assert {line["process"] for line in server.told("draining")} == {"gateway-1", "gateway-2"}
 
@@ -452,6 +453,8 @@ async def test_when_the_parent_is_killed_its_children_end_by_themselves(tmp_path
             await server.until(lambda: stream.tokens)
             server.process.kill()
         await nobody_left(server)
+        (line,) = server.told("process_started", which="worker")
+        assert not Path(line["link"]).parent.exists()
     assert stream.end == "error"
 
 
