@@ -48,6 +48,7 @@ class Backlog:
     site: Site
     batch: Batch
     room: Room
+    newcomers: int = attrs.field(default=0, init=False)  # never in the batch so far
     _total: int = attrs.field(default=0, init=False)
     _accepted: Counter[str] = attrs.field(factory=Counter, init=False)  # by tenant
     _lines: dict[int, dict[str, Line]] = attrs.field(factory=dict, init=False)  # by tier and tenant
@@ -56,6 +57,7 @@ class Backlog:
         """A request's."""
         for sequence in sequences:
             self._total += 1
+            self.newcomers += 1
             self._accepted[sequence.tenant] += 1
             line = self._lines.setdefault(sequence.tier, {}).setdefault(sequence.tenant, Line())
             line.sequences += 1
@@ -63,6 +65,7 @@ class Backlog:
 
     def joined(self, sequence: Sequence) -> None:
         """It enters the batch for the first time."""
+        self.newcomers -= 1
         lines = self._lines[sequence.tier]
         line = lines[sequence.tenant]
         line.sequences -= 1

@@ -3,7 +3,6 @@
 Admission asks before it accepts; the planner tells what became of who was accepted.
 """
 
-from collections.abc import Mapping
 from typing import Self
 
 import attrs
@@ -72,14 +71,6 @@ class Overload:
         """It enters the batch for the first time, with `cached` tokens of its prompt computed."""
         self.backlog.joined(sequence)
         self.shedding.joined(sequence, cached)
-
-    def planned(self, now: float) -> None:
-        """A plan was made; whoever could join has joined."""
-        self.shedding.planned(now)
-
-    def charge(self, output: Mapping[str, int], now: float) -> None:
-        """A step's output tokens by tenant."""
-        self.quotas.charge(output, now)
 
     def ended(self, sequence: Sequence, now: float) -> None:
         """In whatever state, and out of the batch by now."""

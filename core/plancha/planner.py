@@ -168,7 +168,7 @@ class Planner:
         self._set_paused_aside()
         self.room.grow_running(now)
         slots, counts = self._rows.next(now)
-        self.overload.planned(now)
+        self.overload.shedding.planned(now)
         if slots.size == 0:
             return None
         starts = self.batch.computed[slots]
@@ -264,7 +264,7 @@ class Planner:
         self.report.tokens(batch.stream[slots], tokens, logprobs)
         output = batch.output_by_tenant(slots)
         self._scheduler.charge(output)
-        self.overload.charge(output, now)
+        self.overload.quotas.charge(output, now)
         full = length >= batch.max_length[slots]
         for i in np.flatnonzero(full | (batch.stops[tokens] > 0)).tolist():
             slot = int(slots[i])

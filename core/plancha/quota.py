@@ -83,8 +83,10 @@ class Quotas:
 
     def charge(self, output: Mapping[str, int], now: float) -> None:
         """A step's output tokens, by tenant."""
+        limits = self.site.tenant
         for tenant, tokens in output.items():
-            self._take(tenant, tokens, now)
+            if limits(tenant).tokens_per_minute is not None:
+                self._take(tenant, tokens, now)
 
     def ended(self, sequence: Sequence, now: float) -> None:
         """With the last output of a prompt what was not computed of it comes back."""

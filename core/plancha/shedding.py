@@ -74,9 +74,11 @@ class Shedding:
             self._pace.observe(seconds, self._joined, now)
             for tier in self._queued:
                 self._paces.setdefault(tier, Pace()).observe(seconds, self._joined, now)
-        self._joined.clear()
-        self._queued = [] if self.backlog.free_slots else self.backlog.tiers()
-        self._planned_s = now
+        if self._joined:
+            self._joined.clear()
+        if self.backlog.newcomers or self._queued:
+            self._queued = [] if self.backlog.free_slots else self.backlog.tiers()
+            self._planned_s = now
 
     def judge(self, tenant: str, prompt_tokens: int, now: float) -> tuple[int, ...] | Failure:
         """The tiers to shed so that this newcomer can be accepted, mostly none; or why it cannot.
