@@ -2,7 +2,6 @@
 
 import asyncio
 import resource
-from collections.abc import Callable
 from typing import cast
 
 import orjson
@@ -34,18 +33,28 @@ def room_for(connections: int) -> int:
     return connections
 
 
-def bounded(server: web.Server, most: int) -> Callable[[], asyncio.Protocol]:
+class Bounded:
     """A factory of protocols as `loop.create_server` wants one: `server`'s own while there is room.
 
     Whoever comes then gets a 503 before anything of the request is read.
     """
 
-    def protocol() -> asyncio.Protocol:
-        if len(server.connections) >= most:
-            return _Full()
-        return cast(asyncio.Protocol, server())
+    def __init__(self, server: web.Server, most: int) -> None:
+        self._server = server
+        self._most = most
+        self._made = 0  # so lately that the server has not counted them yet
 
-    return protocol
+    def __call__(self) -> asyncio.Protocol:
+        if len(self._server.connections) + self._made >= self._most:
+            return _Full()
+        self._made += 1
+        # Just before the server hears of it, which asyncio puts into the same queue next. Until
+        # then others of the same burst may come.
+        asyncio.get_running_loop().call_soon(self._counted)
+        return cast(asyncio.Protocol, self._server())
+
+    def _counted(self) -> None:
+        self._made -= 1
 
 
 class _Full(asyncio.Protocol):

@@ -14,7 +14,7 @@ from plancha.gateway import Gateway
 from plancha.options import structure
 from plancha_transports.access_log import access_log
 from plancha_transports.callers import authentication
-from plancha_transports.connections import BACKLOG, bounded, room_for
+from plancha_transports.connections import BACKLOG, Bounded, room_for
 from plancha_transports.failures import failures_as_json
 from plancha_transports.generate_door import GenerateDoor
 from plancha_transports.hosts import Hosts, is_loopback
@@ -88,7 +88,7 @@ class HttpTransport:
     async def _listen(self, runner: web.AppRunner) -> asyncio.Server:
         host, port = self._options.host, self._options.port
         assert runner.server is not None
-        protocols = bounded(runner.server, room_for(self._options.max_connections))
+        protocols = Bounded(runner.server, room_for(self._options.max_connections))
         try:
             return await asyncio.get_running_loop().create_server(
                 protocols, host, port, backlog=BACKLOG, reuse_port=self._shared_port or None

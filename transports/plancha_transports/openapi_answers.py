@@ -21,7 +21,7 @@ ERRORS: Mapping[int, str] = {
     404: "There is no such thing, or not for this tenant.",
     408: "The body did not arrive in time.",
     413: "The body is too large.",
-    415: "The body is not JSON.",
+    415: "The body is not JSON, or it is compressed.",
     426: "This is a WebSocket.",
     429: "A queue is full or a quota used up; Retry-After says when to try again.",
     499: "The request was cancelled by a call of its own.",

@@ -24,6 +24,13 @@ LARGE = 64 * 2**10
 
 THREADS = 2
 
+COMPRESSED = Failure(
+    "media_type",
+    "The body must not be compressed: leave the header Content-Encoding out.",
+    None,
+    "unsupported_content_encoding",
+)
+
 NOT_JSON = Failure(
     "media_type",
     "The body must be JSON: send the header Content-Type: application/json.",
@@ -50,6 +57,8 @@ class BodyReader:
         limit = self._options.max_body
         if request.content_type != "application/json" or not _is_utf8(request.charset):
             raise RequestFailed(NOT_JSON)
+        if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+            raise RequestFailed(COMPRESSED)
         if request.content_length is not None and request.content_length > limit:
             raise _too_large(limit)
         async with self._body(request) as raw:
