@@ -14,13 +14,12 @@ from typing import Literal, Protocol
 
 import anyio
 import anyio.to_thread
-import numpy as np
 
 from plancha.access import Access
 from plancha.asking import NO_ANSWER, Asking
 from plancha.call import Call
 from plancha.contracts import Text
-from plancha.failure import Failure, RequestFailed, invalid
+from plancha.failure import Failure, RequestFailed
 from plancha.generation import Generation
 from plancha.grammar_check import GrammarCheck
 from plancha.link import LinkLost, Sender
@@ -29,7 +28,6 @@ from plancha.messages import (
     Ask,
     Frame,
     InferenceRequest,
-    Int32s,
     Load,
     Rejected,
     Reload,
@@ -39,14 +37,13 @@ from plancha.messages import (
 from plancha.outbox import Stream
 from plancha.outboxes import Outboxes
 from plancha.outgoing import Outgoing
+from plancha.prompts import Prompts, shortened
 from plancha.record import Record
 from plancha.request_id import gateway_name, gateway_of, new_request_id
-from plancha.sampling import Sampling
 
 State = Literal["loading", "ready", "draining", "failed"]
 
 REMEMBERED_REQUESTS = 10_000
-TOKENISER_THREADS = 2
 
 WORKER_LOST = Failure(
     "unavailable", "The worker that computed this answer is gone; try again.", None, "worker_lost"
@@ -67,20 +64,17 @@ class Gateway:
         self.access = access or Access()
         self._reload: Reload | None = None  # the latest
         self._public_texts = public_prefixes  # raw prompts whose cached beginnings all may share
-        self._public_ids: list[Int32s] = []
         self.state: State = "loading"
         self.reason = "loading"
         self.outboxes = Outboxes()
         self.load: Load | None = None  # the worker's, after its latest step
-        self._text: Text | None = None
+        self._prompts: Prompts | None = None
         self._upstream: Sender | None = None
         self._shared = False  # whether other gateways have the same worker
-        self._context_length = 0
         self._numbers = count()
         self._records: OrderedDict[str, Record] = OrderedDict()  # the running and the latest ended
         self._outgoing = Outgoing()
         self._asking = Asking()
-        self._tokenisers = anyio.CapacityLimiter(TOKENISER_THREADS)
         self._grammars = GrammarCheck()
 
     def open(
@@ -98,10 +92,9 @@ class Gateway:
         """
         self._numbers = count(first_stream)
         self._shared = shared
-        self._text = text
         self._upstream = upstream
-        self._context_length = context_length
-        self._public_ids = [text.encode(prefix) for prefix in self._public_texts]
+        public = tuple(text.encode(prefix) for prefix in self._public_texts)
+        self._prompts = Prompts(text=text, context_length=context_length, public=public)
         if self._reload is not None:
             upstream.send_nowait(self._reload)  # it was made from what the file said before
         if self.state != "draining":
@@ -184,7 +177,7 @@ class Gateway:
     @property
     def text(self) -> Text:
         """The loaded model's, to show single tokens. Raises `RequestFailed` when not ready."""
-        return self._ready()[0]
+        return self._ready()[0].text
 
     async def generate(self, call: Call) -> Generation:
         """Tokenise and submit. Use the result as an async context manager, and iterate it.
@@ -193,17 +186,17 @@ class Gateway:
         that cannot be encoded, a schema that cannot be followed. Whether it fits is the worker's
         word and raises on iteration.
         """
-        text, upstream = self._ready()
+        prompts, _ = self._ready()
         self._check_model(call)
-        _check_ids(call.sampling, text)
+        prompts.check_ids(call.sampling)
         if call.grammar is not None:
             await self._grammars.check(call.grammar, call.sampling, call.tenant)
-        prompts = await self._encode(call, text)
-        text, upstream = self._ready()  # it may have begun to drain meanwhile
+        encoded = await prompts.encode(call)
+        prompts, upstream = self._ready()  # it may have begun to drain meanwhile
         request = InferenceRequest(
             id=new_request_id(self.name),
             tenant=call.tenant,
-            prompts=prompts,
+            prompts=encoded,
             sampling=call.sampling,
             max_tokens=call.max_tokens,
             clamp=call.clamp,
@@ -212,11 +205,11 @@ class Gateway:
             timeout_s=call.timeout_s,
             grammar=call.grammar,
             namespace=f"{call.tenant}\0{call.cache_salt}".encode(),
-            public_tokens=tuple(self._public_tokens(prompt) for prompt in prompts),
+            public_tokens=tuple(prompts.public_tokens(prompt) for prompt in encoded),
             logprobs=call.logprobs,
             prompt_logprobs=call.prompt_logprobs,
         )
-        generation = self._accept(call, request, text)
+        generation = self._accept(call, request, prompts.text)
         submit = Submit(request, tuple(stream.number for stream in generation.streams))
         try:
             await upstream.send(submit)
@@ -264,11 +257,11 @@ class Gateway:
             case Answer():
                 self._asking.answered(message)
 
-    def _ready(self) -> tuple[Text, Sender]:
-        if self.state != "ready" or self._text is None or self._upstream is None:
+    def _ready(self) -> tuple[Prompts, Sender]:
+        if self.state != "ready" or self._prompts is None or self._upstream is None:
             message = f"The server is not taking requests: {self.reason}."
             raise RequestFailed(Failure("unavailable", message, None, self.state))
-        return self._text, self._upstream
+        return self._prompts, self._upstream
 
     def _check_model(self, call: Call) -> None:
         """A model that the tenant may not use is told apart from none by nothing."""
@@ -279,36 +272,8 @@ class Gateway:
         if call.model is None:
             message = f"No model was named; {here}"
         else:
-            message = f"The model {_shortened(call.model)} does not exist; {here}"
+            message = f"The model {shortened(call.model)} does not exist; {here}"
         raise RequestFailed(Failure("not_found", message, "model", "model_not_found"))
-
-    async def _encode(self, call: Call, text: Text) -> tuple[Int32s, ...]:
-        if call.messages is not None:
-            messages = call.messages
-            ids = await self._off_loop(lambda: text.encode_chat(messages))
-            return (ids,)
-        return tuple([await self._encode_prompt(prompt, text) for prompt in call.prompts])
-
-    async def _encode_prompt(self, prompt: str | tuple[int, ...], text: Text) -> Int32s:
-        least = text.least_tokens(prompt) if isinstance(prompt, str) else len(prompt)
-        if least > self._context_length:  # told before megabytes are looked at for nothing
-            raise invalid(
-                "prompt",
-                f"The context holds {self._context_length} tokens; "
-                f"this prompt has at least {least}.",
-                "context_length_exceeded",
-            )
-        if isinstance(prompt, str):
-            ids = await self._off_loop(lambda: text.encode(prompt))
-        else:
-            _check_known("prompt", prompt, text)
-            ids = np.array(prompt, dtype=np.int32)
-        if ids.size == 0:
-            raise invalid("prompt", "The prompt is empty; it must have at least one token.")
-        return ids
-
-    async def _off_loop(self, encode: Callable[[], Int32s]) -> Int32s:
-        return await anyio.to_thread.run_sync(encode, limiter=self._tokenisers)
 
     def _accept(self, call: Call, request: InferenceRequest, text: Text) -> Generation:
         streams = tuple(
@@ -348,15 +313,6 @@ class Gateway:
                 del self._records[request_id]
                 return
 
-    def _public_tokens(self, prompt: Int32s) -> int:
-        """Length of the longest public prefix that this prompt begins with."""
-        lengths = [
-            ids.size
-            for ids in self._public_ids
-            if ids.size <= prompt.size and (prompt[: ids.size] == ids).all()
-        ]
-        return max(lengths, default=0)
-
     def _refused(self, rejected: Rejected) -> None:
         generation = self.outboxes.refuse(rejected)
         if generation is not None:
@@ -384,23 +340,3 @@ def _break_off(record: Record) -> None:
     if record.state == "queued":
         record.input_tokens = 0
     record.state, record.outcome = "done", "failed"
-
-
-def _check_ids(sampling: Sampling, text: Text) -> None:
-    _check_known("logit_bias", tuple(token for token, _ in sampling.logit_bias), text)
-    _check_known("stop_token_ids", sampling.stop_token_ids, text)
-
-
-def _check_known(param: str, tokens: tuple[int, ...], text: Text) -> None:
-    for token in tokens:
-        if not (0 <= token < text.vocabulary and text.has_text(token)):
-            raise invalid(
-                param,
-                f"{param} names token {_shortened(token)}, which this model does not have; "
-                f"ids go from 0 to {text.vocabulary - 1}.",
-            )
-
-
-def _shortened(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 80 else f"{shown[:77]}..."

@@ -13,6 +13,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from plancha.failure import Failure
 from plancha.gateway import Gateway
+from plancha.memory_link import MemoryLink
 from plancha.messages import (
     Cancel,
     Controls,
@@ -99,7 +100,7 @@ async def worker_of(text: Any) -> AsyncIterator[Worker]:
     upstream_in, upstream = anyio.create_memory_object_stream[Upstream](16)
     downstream, downstream_out = anyio.create_memory_object_stream[Downstream](16)
     gateway = Gateway("tiny")
-    gateway.open(text, upstream_in, 10**9)
+    gateway.open(text, MemoryLink(upstream_in, downstream_out), 10**9)
     with upstream_in, upstream, downstream, downstream_out:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(gateway.fanout, downstream_out)
