@@ -25,7 +25,9 @@ def attempt(simulation: Any, tenant: str, **fields: Any) -> int | Failure:
         return refused.failure
 
 
-def crowd(simulation: Any, tenant: str, requests: int, **fields: Any) -> tuple[list[int], Counter[str | None]]:
+def crowd(
+    simulation: Any, tenant: str, requests: int, **fields: Any
+) -> tuple[list[int], Counter[str | None]]:
     """Streams that were accepted, and the codes of the others."""
     found = [attempt(simulation, tenant, **fields) for _ in range(requests)]
     codes = Counter(each.code for each in found if isinstance(each, Failure))

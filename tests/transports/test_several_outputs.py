@@ -152,11 +152,11 @@ async def test_a_hundred_thousand_prompts_are_refused(serve: Any, emits: Any) ->
 
 
 async def test_outputs_count_against_the_queue(serve: Any, emits: Any) -> None:
-    async with serve(emits(65), limits=Limits(max_waiting=7)) as server:
+    async with serve(emits(65), limits=Limits(max_sequences=1, max_waiting=6)) as server:
         body = {"prompt": ["x", "y"], "n": 4, "max_tokens": 2}
         for stream in (False, True):
             status, error = await server.refusal(COMPLETIONS, {**body, "stream": stream})
-            assert (status, error["code"]) == (429, "queue_full")
+            assert (status, error["code"]) == (400, "too_many_sequences")
         assert (await server.post(COMPLETIONS, {**body, "n": 3}))[0] == 200
 
 
