@@ -1,0 +1,206 @@
+"""Generations that are taken by a callback, and streams that are held."""
+
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+
+from plancha.failure import RequestFailed, engine_error, stalled
+from plancha.generation import Generation
+from plancha.messages import Cancel, Control, Finished, Frame, Load, Pause, Resume, Truncate
+from plancha.outbox import Stream
+from plancha.outboxes import Outboxes
+from plancha.record import Record
+from plancha_text.byte_text import byte_text
+
+IDLE = Load(total_blocks=1, free_blocks=1, running=0, waiting=0)
+
+
+@attrs.define(eq=False)
+class Desk:
+    """Outboxes, generations with one stream each, and what they tell the worker."""
+
+    outboxes: Outboxes = attrs.field(factory=Outboxes)
+    controls: list[Control] = attrs.field(factory=list)
+
+    def open(self, *numbers: int, **options: Any) -> Generation:
+        text = {"stop": (), "min_tokens": 0, "skip_special_tokens": True, **options}
+        streams = tuple(
+            Stream(number, index, np.array([65], np.int32), byte_text().stream(**text))
+            for index, number in enumerate(numbers)
+        )
+        record = Record(
+            id=f"req-{numbers}", label=None, tenant="", model="", created=0, input_tokens=1
+        )
+        generation = Generation(record, streams, self.controls.append)
+        self.outboxes.add(generation)
+        return generation
+
+    def step(self, tokens: dict[int, int], *finished: Finished) -> None:
+        streams = np.array(list(tokens), np.int64)
+        ids = np.array(list(tokens.values()), np.int32)
+        self.outboxes.deliver(Frame(streams, ids, (), finished, IDLE))
+
+
+def text_of(generation: Generation, most: int = 1000) -> str:
+    return "".join(delta.text for delta in generation.take(most))
+
+
+def test_a_sink_is_called_once_for_all_that_came_before_its_turn() -> None:
+    desk = Desk()
+    first, second = desk.open(1, 2), desk.open(3)
+    called: list[str] = []
+    first.attach(lambda: called.append("first"))
+    second.attach(lambda: called.append("second"))
+    desk.step({1: 65, 2: 66, 3: 67})
+    desk.step({3: 68})
+    desk.outboxes.wake_all()
+    assert called == ["first", "second"]
+    assert (text_of(first), text_of(second)) == ("AB", "CD")
+    desk.step({1: 69})
+    desk.outboxes.wake_all()
+    assert called == ["first", "second", "first"]
+
+
+def test_what_came_before_a_sink_was_attached_is_not_lost() -> None:
+    desk = Desk()
+    generation = desk.open(1)
+    desk.step({1: 65})
+    desk.outboxes.wake_all()
+    generation.attach(lambda: None)
+    assert generation.more
+    assert text_of(generation) == "A"
+    assert not generation.more
+
+
+def test_a_limit_leaves_the_rest_in_order_and_the_end_behind_it() -> None:
+    desk = Desk()
+    generation = desk.open(1)
+    for token in b"ABCDE":
+        desk.step({1: token})
+    desk.step({}, Finished(1, "length", 1, 5))
+    desk.outboxes.wake_all()
+    parts = []
+    while generation.more:
+        parts.append([(delta.text, delta.finish_reason) for delta in generation.take(2)])
+    assert parts == [
+        [("A", None), ("B", None)],
+        [("C", None), ("D", None)],
+        [("E", None), ("", "length")],
+        [],
+    ]
+    assert generation.ended
+    assert generation.record.outcome == "completed"
+
+
+def test_a_sink_that_raises_ends_its_own_request_alone() -> None:
+    desk = Desk()
+    bad, good = desk.open(1), desk.open(2)
+    taken: list[str] = []
+
+    def fall_over() -> None:
+        raise ZeroDivisionError
+
+    bad.attach(fall_over)
+    good.attach(lambda: taken.append(text_of(good)))
+    for _ in range(2):
+        desk.step({1: 65, 2: 66})
+        desk.outboxes.wake_all()
+    assert taken == ["B", "B"]
+    assert desk.controls == [Cancel(1)]
+    with pytest.raises(RequestFailed) as failed:
+        bad.take()
+    assert failed.value.failure == engine_error()
+    desk.step({}, Finished(1, "cancelled", 1, 2))
+    assert (bad.record.state, bad.record.outcome) == ("done", "failed")
+    assert list(desk.outboxes.running) == [good.record.id]
+
+
+def test_a_detokeniser_that_raises_is_an_error_for_the_sink(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk = Desk()
+    generation = desk.open(1)
+    failures = []
+
+    def take() -> None:
+        with pytest.raises(RequestFailed) as failed:
+            generation.take()
+        failures.append(failed.value.failure)
+
+    generation.attach(take)
+    monkeypatch.setattr("plancha_text.token_stream.TokenStream.push", None)
+    desk.step({1: 65})
+    desk.outboxes.wake_all()
+    assert failures == [engine_error()]
+    assert desk.controls == [Cancel(1)]
+
+
+async def test_after_its_context_is_left_a_sink_is_never_called() -> None:
+    desk = Desk()
+    async with desk.open(1) as generation:
+        generation.attach(lambda: pytest.fail("called"))
+    desk.step({1: 65})
+    desk.outboxes.wake_all()
+    assert desk.controls == [Cancel(1)]
+
+
+def test_a_stream_is_paused_once_and_goes_on_below_half() -> None:
+    desk = Desk()
+    generation = desk.open(1)
+    for step in range(10):
+        desk.step({1: 65 + step})
+        generation.hold(8)
+        assert desk.controls == ([] if step < 7 else [Pause(1)])
+    desk.outboxes.wake_all()
+    assert text_of(generation, 6) == "ABCDEF"
+    assert desk.controls == [Pause(1)]  # half of the eight are left
+    assert text_of(generation, 1) == "G"
+    assert desk.controls == [Pause(1), Resume(1)]
+    assert text_of(generation) == "HIJ"
+    for _ in range(8):
+        desk.step({1: 65})
+    generation.hold(8)
+    assert desk.controls == [Pause(1), Resume(1), Pause(1)]
+
+
+def test_a_stream_that_has_ended_is_neither_paused_nor_resumed() -> None:
+    desk = Desk()
+    generation = desk.open(1, 2)
+    for _ in range(4):
+        desk.step({1: 65, 2: 66})
+    desk.step({}, Finished(1, "length", 1, 4))
+    generation.hold(4)
+    assert desk.controls == [Pause(2)]
+    desk.step({}, Finished(2, "cancelled", 1, 4))
+    desk.outboxes.wake_all()
+    assert text_of(generation) == "AAAABBBB"
+    assert desk.controls == [Pause(2)]
+
+
+def test_a_stop_string_found_late_ends_a_held_stream() -> None:
+    desk = Desk()
+    generation = desk.open(1, stop=("CD",))
+    for token in b"ABCDEF":
+        desk.step({1: token})
+    generation.hold(6)
+    desk.outboxes.wake_all()
+    assert text_of(generation) == "AB"
+    assert desk.controls == [Pause(1), Truncate(1, 4)]
+    desk.step({}, Finished(1, "stop", 1, 4))
+    assert (generation.record.output_tokens, generation.record.outcome) == (4, "completed")
+
+
+def test_a_stalled_request_drops_what_waits_and_says_so_in_its_record() -> None:
+    desk = Desk()
+    generation = desk.open(1)
+    desk.step({1: 65})
+    generation.hold(1)
+    generation.abort(stalled(30))
+    assert desk.controls == [Pause(1), Cancel(1)]
+    with pytest.raises(RequestFailed) as failed:
+        generation.take()
+    assert failed.value.failure.code == "stalled"
+    desk.step({}, Finished(1, "cancelled", 1, 1))
+    assert generation.record.outcome == "stalled"
