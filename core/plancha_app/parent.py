@@ -19,6 +19,7 @@ from plancha_app.logs import set_level
 from plancha_app.ports import hold_ports
 from plancha_app.reloading import changed_keys, reloaded
 from plancha_app.telling import START_ERRORS, Say, greet, reasons
+from plancha_app.terminal import Terminal
 from plancha_app.words import FromChild, Listening, Setup, Update, written
 
 log = structlog.get_logger()
@@ -88,11 +89,12 @@ class Parent:
         *,
         task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
+        terminal = Terminal()
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
             task_status.started()
             draining = False
             async for number in signals:
-                if number == signal.SIGHUP:
+                if number == signal.SIGHUP and not terminal.hung_up():
                     self._reload()
                 elif not draining:
                     draining = True

@@ -22,6 +22,7 @@ from plancha_app.model import open_model
 from plancha_app.parent import Parent
 from plancha_app.reloading import changed_keys, reloaded
 from plancha_app.telling import START_ERRORS, Say, greet, reasons
+from plancha_app.terminal import Terminal
 
 log = structlog.get_logger()
 
@@ -91,10 +92,14 @@ class Server:
     async def _reload_on_signal(
         self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
     ) -> None:
+        terminal = Terminal()
         with anyio.open_signal_receiver(signal.SIGHUP) as signals:
             task_status.started()
             async for _ in signals:
-                await self._reload()
+                if terminal.hung_up():
+                    signal.raise_signal(signal.SIGTERM)
+                else:
+                    await self._reload()
 
     async def _reload(self) -> None:
         """All of the file takes effect, or nothing; streams notice neither."""
