@@ -65,6 +65,10 @@ bench-overload: $(READY) ## three times what a worker can do, in virtual time
 bench-overload-server: $(READY) ## the same on a real server, over HTTP, for ten minutes
 	$(BIN)/python benchmarks/overload_server.py $(ARGS)
 
+bench-door: $(READY) ## streaming front ends beside ours; fetches the ones compared
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[bench]' -c constraints.txt
+	$(BIN)/python benchmarks/door.py $(ARGS)
+
 build: $(READY) ## a wheel in dist/
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
 

@@ -23,6 +23,7 @@ from plancha_transports.failures import STATUS
 from plancha_transports.field_table import FieldTable
 from plancha_transports.fields import Check
 from plancha_transports.http import application
+from plancha_transports.metrics import Metrics
 from plancha_transports.openapi import document
 from plancha_transports.openapi_answers import ERRORS
 from plancha_transports.options import HttpOptions
@@ -79,7 +80,8 @@ async def test_it_is_served_and_names_the_key_only_where_one_is_needed(
 
 async def test_every_door_is_described_and_no_other(described: Any) -> None:
     gateway, bodies = Gateway("tiny"), BodyReader(OPTIONS)
-    app = application(gateway, StreamDoor(gateway, OPTIONS, bodies), OPTIONS, bodies)
+    stream_door, metrics = StreamDoor(gateway, OPTIONS, bodies), Metrics(gateway)
+    app = application(gateway, stream_door, OPTIONS, bodies, metrics)
     doors = {
         (route.method, route.resource.canonical)
         for route in app.router.routes()

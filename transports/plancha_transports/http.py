@@ -18,6 +18,7 @@ from plancha_transports.connections import BACKLOG, Bounded, room_for
 from plancha_transports.failures import failures_as_json
 from plancha_transports.generate_door import GenerateDoor
 from plancha_transports.hosts import Hosts, is_loopback
+from plancha_transports.metrics import Metrics
 from plancha_transports.openai_doors import OpenAIDoors
 from plancha_transports.openapi import OpenAPIDoor
 from plancha_transports.options import HttpOptions
@@ -62,8 +63,9 @@ class HttpTransport:
         """
         bodies = BodyReader(self._options)
         stream_door = StreamDoor(gateway, self._options, bodies)
+        metrics = Metrics(gateway)
         runner = web.AppRunner(
-            application(gateway, stream_door, self._options, bodies),
+            application(gateway, stream_door, self._options, bodies, metrics),
             access_log=None,
             auto_decompress=False,  # a megabyte may be a gigabyte inside
             keepalive_timeout=self._options.keepalive_s,
@@ -76,7 +78,7 @@ class HttpTransport:
         listener = await self._listen(runner)
         try:
             started(self._address(listener))
-            await anyio.sleep_forever()
+            await metrics.measure_lag()
         finally:
             with anyio.CancelScope(shield=True):
                 listener.close()
@@ -106,7 +108,11 @@ class HttpTransport:
 
 
 def application(
-    gateway: Gateway, stream_door: StreamDoor, options: HttpOptions, bodies: BodyReader
+    gateway: Gateway,
+    stream_door: StreamDoor,
+    options: HttpOptions,
+    bodies: BodyReader,
+    metrics: Metrics,
 ) -> web.Application:
     """Every address there is."""
     hosts = Hosts(options.allowed_hosts, options.host)
@@ -139,6 +145,7 @@ def application(
             web.get("/health/live", status.live),
             web.get("/health/ready", status.ready),
             web.get("/health/startup", status.startup),
+            web.get("/metrics", metrics.show),
             web.get("/openapi.json", OpenAPIDoor(gateway, options).document),
         ]
     )

@@ -239,6 +239,20 @@ def _about_the_server() -> Mapping[str, Any]:
                 },
             }
         },
+        "/metrics": {
+            "get": {
+                "operationId": "metrics",
+                "summary": "Figures of the process, for Prometheus",
+                "security": [],
+                "responses": {
+                    "200": {
+                        "description": "The text format, version 0.0.4.",
+                        "content": {"text/plain": {"schema": {"type": "string"}}},
+                    },
+                    **errors(403),
+                },
+            }
+        },
         "/openapi.json": {
             "get": {
                 "operationId": "openapi",
