@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 
 from plancha.contracts import CONTRACT, LoadError, Site
-from plancha.options import OptionsError
+from plancha.options import OptionsError, shown
 
 GROUPS: Mapping[str, str] = MappingProxyType(
     {
@@ -115,7 +115,7 @@ def _only_one(group: str, name: str) -> EntryPoint:
     names = sorted({entry.name for entry in installed})
     near = get_close_matches(name, names, 1)
     hint = f'did you mean "{near[0]}"?' if near else f"installed are {', '.join(names) or 'none'}"
-    raise PluginError(f'no plugin "{name}" ({group}) is installed; {hint}')
+    raise PluginError(f"no plugin {shown(name)} ({group}) is installed; {hint}")
 
 
 def _told(entry: EntryPoint) -> str:

@@ -5,14 +5,16 @@ environment. Without a file everything is at its default, which the file `plugin
 """
 
 import re
+import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import attrs
 
 from plancha.access import DEFAULT_TENANT, Access
+from plancha.option_values import Check
 from plancha.options import (
     OptionsError,
     Problem,
@@ -29,7 +31,9 @@ from plancha_app.tenant_tables import TenantTable, TierTable, tenant_problems
 class Model:
     """`[model]`: which model, and what clients call it."""
 
-    name: str = "smollm2"  # a built-in name, hf:org/name, or a path
+    name: str = attrs.field(  # a built-in name, hf:org/name, or a path
+        default="smollm2", validator=Check("of visible characters", str.isprintable)
+    )
     served_name: str | None = None  # what `model` says in requests; None: follows from `name`
     public_prefixes: tuple[str, ...] = ()  # prompts' beginnings that tenants may share in the cache
 
@@ -174,7 +178,7 @@ def parse(path: Path) -> Mapping[str, Any]:
     source = str(path)
     try:
         text = path.read_bytes().decode()
-        return tomllib.loads(text)
+        tables = tomllib.loads(text)
     except OSError as error:
         raise DeploymentError(source, (f"cannot be read: {error.strerror}",)) from None
     except UnicodeDecodeError as error:
@@ -183,6 +187,12 @@ def parse(path: Path) -> Mapping[str, Any]:
         raise DeploymentError(source, ("is nested too deeply",)) from None
     except tomllib.TOMLDecodeError as error:
         raise DeploymentError(source, (_syntax(error, text),)) from None
+    except ValueError:  # Python reads no more digits than these
+        digits = sys.get_int_max_str_digits()
+        raise DeploymentError(source, (f"has a number of over {digits} digits",)) from None
+    if wide := tuple(_wide_numbers(tables, "")):
+        raise DeploymentError(source, wide)
+    return tables
 
 
 def understand(tables: Mapping[str, Any]) -> tuple[Deployment, tuple[Problem, ...]]:
@@ -207,6 +217,18 @@ def _across_tables(deployment: Deployment) -> tuple[Problem, ...]:
         value = shown(batch.max_batched_tokens)
         problems.append(Problem(key="batch.max_batched_tokens", value=value, right=right))
     return tuple(problems)
+
+
+def _wide_numbers(value: Any, key: str) -> Iterator[str]:
+    """TOML asks for 64 bits of a whole number; Python's have any width and would break later."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _wide_numbers(inner, f"{key}.{name}" if key else name)
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _wide_numbers(inner, f"{key}[{index}]")
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        yield f"{key}: must be a number that fits in 64 bits"
 
 
 def _syntax(error: tomllib.TOMLDecodeError, text: str) -> str:
