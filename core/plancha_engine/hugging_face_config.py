@@ -29,6 +29,7 @@ _ONLY_VALUES: Mapping[str, tuple[Any, ...]] = {
     "quantization_config": (None,),
     "pretraining_tp": (1, None),
 }
+SHOWN_CHARACTERS = 200
 _MISTRAL_WINDOW = 4096  # what transformers assumes of a Mistral whose config has no such key
 _QWEN3_HEAD_DIM = 128
 
@@ -93,7 +94,9 @@ class _Keys:
         name = f"{self.inside}.{key}" if self.inside else key
         if key not in self.values:
             return LoadError(f"{self.path}: {name} is missing, must be {right}")
-        return LoadError(f"{self.path}: {name} is {self.values[key]!r}, must be {right}")
+        value = repr(self.values[key])
+        value = value if len(value) <= SHOWN_CHARACTERS else f"{value[:SHOWN_CHARACTERS]}…"
+        return LoadError(f"{self.path}: {name} is {value}, must be {right}")
 
     def integer(self, key: str, default: int | None = None) -> int:
         value = self._find(key, default)
