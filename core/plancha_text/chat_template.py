@@ -46,6 +46,11 @@ class ChatTemplate:
             ) from error
         except RecursionError:
             raise LoadError("the chat template is nested too deeply.") from None
+        except Exception as error:  # Jinja's output is Python, which has limits of its own
+            raise LoadError(
+                f"the chat template cannot be compiled ({type(error).__name__}):"
+                " it nests or repeats too much."
+            ) from None
         self._assembles = self._finds_assembled(tokenizer)
         if self._assembles:
             log.info("chat_template_assembles_control_tokens")
@@ -78,6 +83,8 @@ class ChatTemplate:
                     spent.tick()
                     spent.write(part)
                     parts.append(part)
+            rendered = "".join(parts)
+            rendered.encode()  # a template can spell half a surrogate pair
         except TemplateRefused as refusal:
             message = self._controls.show(str(refusal))[:LONGEST_REFUSAL]
             raise _failed(message or "The model's chat template refuses these messages.") from None
@@ -86,7 +93,7 @@ class ChatTemplate:
         except Exception as error:  # anything: it is the template that failed, not the server
             log.warning("chat_template_failed", error=type(error).__name__)
             raise _failed("The model's chat template cannot take these messages.") from None
-        return "".join(parts)
+        return rendered
 
     def _finds_assembled(self, tokenizer: ModelTokenizer) -> bool:
         for chat in _HARMLESS:

@@ -7,6 +7,7 @@ one single operation may take as long as sorting or comparing values of the larg
 """
 
 import types
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -52,7 +53,10 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         Raises `jinja2.TemplateSyntaxError`.
         """
         tree = _Checked(self, literal).visit(self.parse(source))
-        return Template.from_code(self, self.compile(tree), self.globals)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)  # about `1[0]`, say: it fails when run
+            code = self.compile(tree)
+        return Template.from_code(self, code, self.globals)
 
     def tick(self) -> None:
         """Called by every turn of every loop; `call` does the work."""
