@@ -40,7 +40,12 @@ class Prompts:
         """
         if call.messages is not None:
             messages = call.messages
-            return (await self._off_loop(lambda: self.text.encode_chat(messages)),)
+            ids = await self._off_loop(lambda: self.text.encode_chat(messages))
+            if ids.size == 0:
+                raise invalid("messages", "The model's chat template makes nothing of these.")
+            return (ids,)
+        if not call.prompts:
+            raise invalid("prompt", "There is no prompt; there must be at least one.")
         return tuple([await self._encode(prompt) for prompt in call.prompts])
 
     def public_tokens(self, prompt: Int32s) -> int:

@@ -56,6 +56,7 @@ async def test_an_absurdly_long_prompt_is_refused_before_it_is_tokenised() -> No
         (Call(model=None, prompts=((10**20,),)), "prompt"),
         (Call(model=None, prompts=((),)), "prompt"),
         (Call(model=None, prompts=("",)), "prompt"),
+        (Call(model=None), "prompt"),
         (call(sampling=Sampling(logit_bias=((264, 5.0),))), "logit_bias"),
         (call(sampling=Sampling(stop_token_ids=(999_999,))), "stop_token_ids"),
         (call(sampling=Sampling(stop_token_ids=(-1,))), "stop_token_ids"),
@@ -69,6 +70,19 @@ async def test_bad_calls_are_refused_by_parameter(asked: Call, param: str) -> No
             await kernel.gateway.generate(asked)
         assert refused.value.failure.param == param
         assert len(refused.value.failure.message) < 300
+        assert (await collect(kernel.gateway, call(max_tokens=2)))[0] == "AA"
+
+
+async def test_messages_of_which_the_template_makes_nothing_are_refused_and_nobody_suffers() -> (
+    None
+):
+    contents_alone = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    async with embedded(script(65), byte_text(chat_template=contents_alone)) as kernel:
+        with pytest.raises(RequestFailed) as refused:
+            await collect(
+                kernel.gateway, Call(model=None, messages=({"role": "user", "content": ""},))
+            )
+        assert refused.value.failure.param == "messages"
         assert (await collect(kernel.gateway, call(max_tokens=2)))[0] == "AA"
 
 
