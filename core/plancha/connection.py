@@ -1,6 +1,6 @@
 """One gateway as its worker's end of the socket sees it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 
 import anyio
 import attrs
@@ -32,8 +32,8 @@ class Connection:
     streams: set[int] = attrs.field(factory=set)
     scope: anyio.CancelScope = attrs.field(factory=anyio.CancelScope)
     lagging: bool = False
+    paused: set[int] = attrs.field(factory=set)  # by the gateway's own word
     _lags: anyio.Event = attrs.field(factory=anyio.Event)
-    _paused: set[int] = attrs.field(factory=set)  # by the gateway's own word
 
     def push(self, message: ToGateway | bytes) -> None:
         """Queue a message for it, which may be encoded already. Never waits."""
@@ -65,12 +65,17 @@ class Connection:
             self._lags = anyio.Event()
             await self.messages.drained()
             self.lagging = False
-            self._tell(Resume, self.streams - self._paused)
+            self._tell(Resume, self.streams - self.paused)
 
     def submitted(self, submit: Submit) -> None:
-        """It asks for these streams. Raises `LinkLost` when another's are among them."""
+        """It asks for these streams. Raises `LinkLost` when another's are among them, or one that
+        runs already.
+        """
         if any(connection_of(stream) != self.number for stream in submit.streams):
             raise LinkLost("it numbers streams that are not its own")
+        asked = set(submit.streams)
+        if len(asked) < len(submit.streams) or not self.streams.isdisjoint(asked):
+            raise LinkLost("it gives one number to two streams")
         self.streams.update(submit.streams)
         if self.lagging:
             self._tell(Pause, submit.streams)
@@ -84,19 +89,20 @@ class Connection:
             if connection_of(control.stream) != self.number:
                 continue
             if isinstance(control, Pause):
-                self._paused.add(control.stream)
+                if control.stream in self.streams:  # else it ended meanwhile
+                    self.paused.add(control.stream)
             elif isinstance(control, Resume):
-                self._paused.discard(control.stream)
+                self.paused.discard(control.stream)
                 if self.lagging:
                     continue
             passed.append(control)
         return Controls(tuple(passed))
 
-    def ended(self, streams: Iterable[int]) -> None:
+    def ended(self, streams: Collection[int]) -> None:
         """The worker has said its last word about these."""
         self.streams.difference_update(streams)
-        self._paused.difference_update(streams)
+        self.paused.difference_update(streams)
 
-    def _tell(self, kind: type[Pause | Resume], streams: Iterable[int]) -> None:
+    def _tell(self, kind: type[Pause | Resume], streams: Collection[int]) -> None:
         for stream in streams:
             self.control(kind(stream))

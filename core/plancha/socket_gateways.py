@@ -182,7 +182,7 @@ class SocketGateways:
             part = parts.get(number)
             if part is not None:
                 connection.push(part)
-                connection.ended(each.stream for each in part.finished)
+                connection.ended([each.stream for each in part.finished])
             elif not connection.messages.waiting_bytes:  # else it will hear of a later one
                 load = load or self._wire.encode(_load_alone(frame))
                 connection.push(load)

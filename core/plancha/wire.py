@@ -124,7 +124,7 @@ def _check_columns(message: Any) -> None:
         case Frame(streams, tokens):
             right = streams.ndim == 1 and streams.shape == tokens.shape
         case Submit(request, streams):
-            right = request.n >= 1 and len(streams) == request.n * len(request.prompts)
+            right = request.n >= 1 and len(streams) == request.n * len(request.prompts) > 0
             right = right and all(prompt.ndim == 1 and prompt.size for prompt in request.prompts)
         case _:
             right = True

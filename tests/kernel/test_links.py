@@ -4,7 +4,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import attrs
@@ -18,6 +18,7 @@ from plancha.failure import Failure
 from plancha.handshake import KINDS, PREAMBLE, Hello
 from plancha.link import LinkLost
 from plancha.memory_link import MemoryLink
+from plancha.message_stream import MessageStream
 from plancha.messages import (
     Answer,
     Ask,
@@ -339,6 +340,43 @@ async def test_garbage_on_the_socket_is_refused_without_harm(path: Path, garbage
         heard = await hub.hear()
         assert isinstance(heard, Submit)
         assert heard.streams == (good.welcome.first_stream + 1,)
+
+
+@pytest.mark.parametrize("streams", [((7, 7),), ((7,), (7,)), ((7, 8), (8, 9)), ((),)])
+async def test_a_gateway_whose_numbers_are_no_streams_is_cut_off(
+    path: Path, streams: tuple[tuple[int, ...], ...]
+) -> None:
+    never = 10 * HANG_S
+    async with (
+        listening(path, lease_s=never) as hub,
+        hub.gateway(),
+        await anyio.connect_unix(path) as bad,
+    ):
+        mine = first_stream(1)
+        prompt = submit(mine).request.prompts[0]
+        await bad.send(HELLO)
+        for numbers in streams:
+            request = attrs.evolve(submit(mine).request, prompts=(prompt,) * len(numbers))
+            asked = tuple(mine + number for number in numbers)
+            await bad.send(WIRE.encode(Submit(request, asked)))
+
+        with anyio.fail_after(HANG_S), pytest.raises(anyio.EndOfStream):
+            while True:
+                await bad.receive()
+
+
+async def test_what_is_known_of_a_gateways_streams_goes_with_them(path: Path) -> None:
+    stream = first_stream(3)
+    alone = connection.Connection(
+        number=3, gateway="g", messages=cast(MessageStream, None), control=lambda control: None
+    )
+    alone.submitted(submit(stream))
+    alone.controlled(Controls((Pause(stream),)))
+    assert alone.paused == {stream}
+
+    alone.ended([stream])
+    alone.controlled(Controls((Pause(stream),)))  # on its way when the stream ended
+    assert (alone.streams, alone.paused) == (set(), set())
 
 
 async def test_a_control_of_a_stream_of_somebody_else_is_ignored(path: Path) -> None:
