@@ -1,10 +1,12 @@
 """A server in a process of its own, so that its memory and its log are its own too."""
 
+import asyncio
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import IO, Any
@@ -60,6 +62,34 @@ class Attacked:
             response = connection.getresponse()
             response.read()
             return response.status
+
+    async def exchange(self, data: bytes, pieces: int = 1) -> bytes:
+        """What it says to these bytes until it closes, or the connection is a WebSocket.
+
+        It may close before all has been sent.
+        """
+        async with asyncio.timeout(HANG_S):
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+            answer = b""
+            try:
+                step = max(1, len(data) // pieces)
+                for start in range(0, len(data), step):
+                    writer.write(data[start : start + step])
+                    await writer.drain()
+                while 101 not in self.statuses(answer) and (more := await reader.read(2**20)):
+                    answer += more
+            except ConnectionError:
+                return b""
+            finally:
+                writer.transport.abort()
+                with suppress(ConnectionError):
+                    await writer.wait_closed()
+            return answer
+
+    @staticmethod
+    def statuses(answer: bytes) -> list[int]:
+        """Of the responses in it."""
+        return [int(status) for status in re.findall(rb"HTTP/\d\.\d (\d{3}) ", answer)]
 
     def assert_unharmed(self, key: str | None = None) -> None:
         """It answers, needed no more memory than before, and logged nothing but requests."""

@@ -3,8 +3,6 @@
 import asyncio
 import gzip
 import random
-import re
-from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -77,46 +75,17 @@ def mutated(chance: random.Random) -> bytes:
     return bytes(request)
 
 
-async def exchange(port: int, data: bytes, pieces: int = 1) -> bytes:
-    """What the server says until it closes. It may do so before everything has been sent."""
-    async with asyncio.timeout(HANG_S):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        try:
-            step = max(1, len(data) // pieces)
-            for start in range(0, len(data), step):
-                writer.write(data[start : start + step])
-                await asyncio.wait_for(writer.drain(), HANG_S)
-            answer = b""
-            while 101 not in statuses(answer) and (more := await reader.read(2**20)):
-                answer += more
-            return answer  # after a 101 it is a WebSocket, which may stay as long as it likes
-        except ConnectionError:
-            return b""
-        finally:
-            await close(writer)
-
-
-async def close(writer: asyncio.StreamWriter) -> None:
-    writer.transport.abort()
-    with suppress(ConnectionError):
-        await writer.wait_closed()
-
-
-def statuses(answer: bytes) -> list[int]:
-    return [int(status) for status in re.findall(rb"HTTP/\d\.\d (\d{3}) ", answer)]
-
-
 async def test_mutated_requests_are_refused_or_answered(attack: Any) -> None:
     with attack(**QUICK) as server:
         for seed in range(ROUNDS):
             chance = random.Random(seed)
             storm = [mutated(chance) for _ in range(AT_ONCE)]
             answers = await asyncio.gather(
-                *(exchange(server.port, each, chance.choice((1, 1, 5))) for each in storm)
+                *(server.exchange(each, chance.choice((1, 1, 5))) for each in storm)
             )
             for request, answer in zip(storm, answers, strict=True):
                 assert answer == b"" or answer.startswith(b"HTTP/"), (request, answer)
-                broken = [status for status in statuses(answer) if status >= 500]
+                broken = [status for status in server.statuses(answer) if status >= 500]
                 assert broken == [], (request, answer)
             server.assert_unharmed()
 
@@ -145,9 +114,9 @@ FLOODS = {
 async def test_a_flood_ends_with_a_refusal(attack: Any, name: str) -> None:
     data = FLOODS[name] or compressed_gigabyte()
     with attack(**QUICK) as server:
-        answers = await asyncio.gather(*(exchange(server.port, data) for _ in range(8)))
+        answers = await asyncio.gather(*(server.exchange(data) for _ in range(8)))
         for answer in answers:
-            for status in statuses(answer):
+            for status in server.statuses(answer):
                 assert status in (400, 404, 408, 413, 415), answer[:500]
         server.assert_unharmed()
 
@@ -168,7 +137,7 @@ async def test_requests_sent_faster_than_answers_are_read_wait_on_the_line(attac
             async with asyncio.timeout(1):
                 await writer.drain()  # the server has stopped reading
         server.assert_unharmed()
-        await close(writer)
+        writer.transport.abort()
 
 
 @pytest.mark.parametrize("begun", [b"GET /health/live HTTP/1.1\r\nHost: local", b"", POST])
@@ -183,7 +152,7 @@ async def test_a_head_that_trickles_in_for_ever_is_given_up(attack: Any, begun: 
                 if begun:
                     writer.write(b"X")
                 await asyncio.sleep(0.05)
-            await close(writer)
+            writer.transport.abort()
 
         async with asyncio.timeout(HANG_S):
             await asyncio.gather(*(trickle() for _ in range(200)))
@@ -203,19 +172,19 @@ async def test_a_body_that_trickles_in_for_ever_is_a_408_and_the_end(attack: Any
         assert head.startswith(b"HTTP/1.1 408 ")
         assert b"connection: close" in head.lower()
         assert orjson.loads(body)["error"]["code"] == "body_timeout"
-        await close(writer)
+        writer.transport.abort()
         server.assert_unharmed()
 
 
 async def test_more_connections_than_allowed_are_told_so(attack: Any) -> None:
     with attack(max_connections=20) as server:
         held = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(20)]
-        refused = await exchange(server.port, b"")
+        refused = await server.exchange(b"")
         assert refused.startswith(b"HTTP/1.1 503 ")
         assert b"too_many_connections" in refused
         for _, writer in held:
-            await close(writer)
-        while b" 200 OK" not in await exchange(server.port, LIVE):  # noqa: ASYNC110
+            writer.transport.abort()
+        while b" 200 OK" not in await server.exchange(LIVE):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         server.assert_unharmed()
 
@@ -223,8 +192,8 @@ async def test_more_connections_than_allowed_are_told_so(attack: Any) -> None:
 async def test_uploads_held_at_once_are_bounded_together(attack: Any) -> None:
     upload = POST + b"Content-Length: 1000000\r\n\r\n" + b" " * 900_000
     with attack(max_body="1MiB", max_bodies="8MiB", body_timeout_s=2.0) as server:
-        answers = await asyncio.gather(*(exchange(server.port, upload) for _ in range(16)))
-        found = [status for answer in answers for status in statuses(answer)]
+        answers = await asyncio.gather(*(server.exchange(upload) for _ in range(16)))
+        found = [status for answer in answers for status in server.statuses(answer)]
         assert set(found) == {408, 429}
         assert found.count(408) <= 9
         server.assert_unharmed()

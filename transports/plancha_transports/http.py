@@ -15,6 +15,7 @@ from plancha.options import structure
 from plancha_transports.access_log import access_log
 from plancha_transports.callers import authentication
 from plancha_transports.connections import BACKLOG, Bounded, room_for
+from plancha_transports.expectations import expecting
 from plancha_transports.failures import failures_as_json
 from plancha_transports.generate_door import GenerateDoor
 from plancha_transports.hosts import Hosts, is_loopback
@@ -132,22 +133,24 @@ def application(
     openai = OpenAIDoors(gateway, options, bodies)
     status = StatusDoors(gateway)
     app.add_routes(
-        [
-            web.post("/generate", GenerateDoor(gateway, options, bodies).generate),
-            web.post("/v1/completions", openai.completions),
-            web.post("/v1/chat/completions", openai.chat),
-            web.get("/v1/stream", stream_door.stream, allow_head=False),
-            web.get("/v1/models", status.models),
-            web.get("/v1/models/{model:.+}", status.model),
-            web.get("/v1/requests/{id}", status.request_status),
-            web.get("/v1/requests/{id}/usage", status.request_usage),
-            web.post("/v1/requests/{id}/cancel", status.cancel_request),
-            web.get("/health/live", status.live),
-            web.get("/health/ready", status.ready),
-            web.get("/health/startup", status.startup),
-            web.get("/metrics", metrics.show),
-            web.get("/openapi.json", OpenAPIDoor(gateway, options).document),
-        ]
+        expecting(
+            [
+                web.post("/generate", GenerateDoor(gateway, options, bodies).generate),
+                web.post("/v1/completions", openai.completions),
+                web.post("/v1/chat/completions", openai.chat),
+                web.get("/v1/stream", stream_door.stream, allow_head=False),
+                web.get("/v1/models", status.models),
+                web.get("/v1/models/{model:.+}", status.model),
+                web.get("/v1/requests/{id}", status.request_status),
+                web.get("/v1/requests/{id}/usage", status.request_usage),
+                web.post("/v1/requests/{id}/cancel", status.cancel_request),
+                web.get("/health/live", status.live),
+                web.get("/health/ready", status.ready),
+                web.get("/health/startup", status.startup),
+                web.get("/metrics", metrics.show),
+                web.get("/openapi.json", OpenAPIDoor(gateway, options).document),
+            ]
+        )
     )
     return app
 
