@@ -179,6 +179,7 @@ def parse(path: Path) -> Mapping[str, Any]:
     try:
         text = path.read_bytes().decode()
         tables = tomllib.loads(text)
+        wide = tuple(_wide_numbers(tables, ""))
     except OSError as error:
         raise DeploymentError(source, (f"cannot be read: {error.strerror}",)) from None
     except UnicodeDecodeError as error:
@@ -190,7 +191,7 @@ def parse(path: Path) -> Mapping[str, Any]:
     except ValueError:  # Python reads no more digits than these
         digits = sys.get_int_max_str_digits()
         raise DeploymentError(source, (f"has a number of over {digits} digits",)) from None
-    if wide := tuple(_wide_numbers(tables, "")):
+    if wide:
         raise DeploymentError(source, wide)
     return tables
 

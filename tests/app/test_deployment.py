@@ -319,8 +319,13 @@ def test_access_follows_from_keys_and_from_who_is_anonymous() -> None:
         assert access.models == ({"acme": ("tiny",)} if keys else {})
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["a = " + "[" * 100_000, f"[a{'.a' * 5000}]", f"a{'.a' * 5000} = 1"],
+    ids=["lists", "header", "key"],
+)
 def test_a_file_that_is_nested_without_end_is_a_mistake(
-    deployment_file: Callable[[str], Path],
+    deployment_file: Callable[[str], Path], text: str
 ) -> None:
     with pytest.raises(DeploymentError, match="nested"):
-        parse(deployment_file("a = " + "[" * 100_000))
+        parse(deployment_file(text))
