@@ -2,6 +2,7 @@
 
 import selectors
 import socket
+import time
 from collections.abc import Iterable
 
 import attrs
@@ -11,6 +12,9 @@ UPGRADE = (
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
 )
 RECEIVE = 1 << 18
+ROUND_S = 0.005
+"""Between looks: a reader that waits in epoll is woken by the server's every write, at its cost."""
+
 TAIL = 40  # bytes kept of what came, in which an end may have begun
 
 
@@ -62,6 +66,7 @@ class Readers:
     def read_all(self) -> None:
         """Until each has seen its end. Raises `ConnectionError` when one is cut off before."""
         while self._open:
+            time.sleep(ROUND_S)
             for key, _ in self._selector.select():
                 assert isinstance(key.fileobj, socket.socket)
                 self._take(key.fileobj, key.data)

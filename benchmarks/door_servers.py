@@ -3,8 +3,9 @@
     python benchmarks/door_servers.py SIDE STREAMS TOKENS [flood]
 
 Each waits until STREAMS clients are there, then produces TOKENS steps of one token for everybody,
-each as soon as the one before has been written; with "flood" without waiting for that. Says on stdout, as lines of JSON, its port and
-what the steps cost without the first, which opens every stream, and the last, which ends it.
+each as soon as the one before has been written; with "flood" without waiting for that. Says on
+stdout, as lines of JSON, its port, and what the steps cost without the first, which opens every
+stream, and the last, which ends it.
 """
 
 import asyncio
@@ -32,8 +33,9 @@ from plancha_text.token_stream import TokenStream, TokenTexts
 from plancha_transports.http import HttpTransport
 from plancha_transports.options import HttpOptions
 
-EVENT_BYTES = 209
 TOKEN = 7
+ID = "req-0123456789abcdef0123456789abcdef"
+BASELINE_CHARACTERS = 120  # a token, so that an event has about 209 bytes
 SETTLE_S = 0.5
 LOAD = Load(total_blocks=1, free_blocks=0, running=1, waiting=0)
 
@@ -172,28 +174,27 @@ async def _work(
     await anyio.sleep_forever()
 
 
-def event() -> dict[str, Any]:
-    """What one of `EVENT_BYTES` is made of, when written as `data: …`."""
-    return {"id": "req-0123456789abcdef", "index": 0, "token": TOKEN, "text": "w" * 130}
-
-
 class Queues:
-    """One a client, as streaming applications are usually built."""
+    """One a client, as streaming applications are usually built; the text is made as ours is."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self._queues: list[asyncio.Queue[int | None]] = []
         self._meter = Meter()
 
-    async def tokens(self) -> AsyncIterator[int]:
-        """The tokens of one client; the last of those expected sets the steps going."""
+    async def events(self) -> AsyncIterator[bytes]:
+        """JSON for one client, a token each; the last of those expected sets the steps going."""
+        text = PaddedText(BASELINE_CHARACTERS).stream()
         queue: asyncio.Queue[int | None] = asyncio.Queue()
         self._queues.append(queue)
         produce = None
         if len(self._queues) == self._job.streams:
             produce = asyncio.create_task(self._produce())
+        index = 0
         while (token := await queue.get()) is not None:
-            yield token
+            fields = {"id": ID, "index": index, "token": token, "text": text.push(token)}
+            yield orjson.dumps(fields)
+            index += 1
         if produce is not None:
             await produce
 
@@ -223,8 +224,8 @@ async def starlette(job: Job) -> None:
     queues = Queues(job)
 
     async def events() -> AsyncIterator[bytes]:
-        async for token in queues.tokens():
-            yield b"data: " + orjson.dumps({**event(), "token": token}) + b"\n\n"
+        async for data in queues.events():
+            yield b"data: " + data + b"\n\n"
 
     async def stream(request: Request) -> StreamingResponse:
         await request.body()
@@ -251,8 +252,8 @@ async def websockets(job: Job) -> None:
 
     async def stream(connection: ServerConnection) -> None:
         await connection.recv()
-        async for token in queues.tokens():
-            await connection.send(orjson.dumps({**event(), "token": token}).decode())
+        async for data in queues.events():
+            await connection.send(data.decode())
         await connection.send('{"type":"done"}')
 
     async with serve(stream, "127.0.0.1", 0, compression=None) as server:
@@ -263,7 +264,7 @@ async def websockets(job: Job) -> None:
 SIDES: dict[str, Callable[[Job], Coroutine[Any, Any, None]]] = {
     "starlette": starlette,
     "websockets": websockets,
-    # Characters a token, so that an event of one token has about EVENT_BYTES.
+    # Characters a token, so that an event of one has about as many bytes.
     "/generate": lambda job: ours(job, 120),
     "/v1/completions": lambda job: ours(job, 7),
     "/v1/stream": lambda job: ours(job, 145),

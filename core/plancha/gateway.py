@@ -287,6 +287,7 @@ class Gateway:
                     skip_special_tokens=call.skip_special_tokens,
                 ),
                 alternatives=call.logprobs,
+                plain=call.logprobs is None and not call.stop,
             )
             for index, prompt in enumerate(
                 prompt for prompt in request.prompts for _ in range(request.n)

@@ -41,6 +41,7 @@ class Stream:
     prompt: Int32s
     text: TextStream
     alternatives: int | None = None  # reported with each token; None: no log-probabilities
+    plain: bool = False  # neither log-probabilities nor stop strings
     tokens: list[int] = attrs.field(factory=list)
     logprobs: list[TokenLogprob] = attrs.field(factory=list)  # of `tokens`, if asked for
     prompt_logprobs: list[TokenLogprob] = attrs.field(factory=list)  # from the second token on
@@ -53,31 +54,30 @@ class Stream:
 
     def take(self, most: int, send_control: Callable[[Control], None]) -> list[Delta]:
         """The next tokens, `most` at most, and the end behind the last; may send a `Truncate`."""
-        tokens, logprobs = self._next(most)
-        finished = None if self.tokens else self.finished
-        hidden = finished is not None and finished.hidden
-        self.output_tokens += len(tokens)
+        tokens, logprobs, finished = self.tokens, self.logprobs, self.finished
+        if len(tokens) <= most:
+            self.tokens = []
+        else:
+            self.tokens, tokens, finished = tokens[most:], tokens[:most], None
+        if logprobs:
+            self.logprobs, logprobs = logprobs[len(tokens) :], logprobs[: len(tokens)]
+        hidden = tokens.pop() if finished is not None and finished.hidden and tokens else None
+        index, text = self.index, self.text
         deltas: list[Delta] = []
         for position, token in enumerate(tokens):
             logprob = logprobs[position] if logprobs else None
-            if hidden and position == len(tokens) - 1:
-                deltas.append(Delta(self.index, token, "", None, logprob, hidden=True))
-                break
-            deltas.append(Delta(self.index, token, self.text.push(token), None, logprob))
-            if self.text.stopped:
-                self.output_tokens += position + 1 - len(tokens)
-                self.keep = self.output_tokens
-                send_control(Truncate(self.number, self.keep))
-                self.closed = True
-                self.tokens = []
-                deltas.append(Delta(self.index, None, "", "stop"))
+            deltas.append(Delta(index, token, text.push(token), None, logprob))
+            if text.stopped:
+                self._cut(position + 1, send_control)
+                deltas.append(Delta(index, None, "", "stop"))
                 return deltas
+        self.output_tokens += len(tokens)
+        if hidden is not None:
+            self.output_tokens += 1
+            logprob = logprobs[-1] if logprobs else None
+            deltas.append(Delta(index, hidden, "", None, logprob, hidden=True))
         if finished is not None:
-            self.closed = True
-            if finished.reason == "error":
-                self.failure = finished.failure or engine_error()
-            else:
-                deltas.append(Delta(self.index, None, self.text.finish(), finished.reason))
+            self._close(finished, deltas)
         elif self.paused_at and self.finished is None and len(self.tokens) * 2 < self.paused_at:
             self.paused_at = 0
             send_control(Resume(self.number))
@@ -90,10 +90,16 @@ class Stream:
             self.paused_at = len(self.tokens)
             send_control(Pause(self.number))
 
-    def _next(self, most: int) -> tuple[list[int], list[TokenLogprob]]:
-        tokens, logprobs = self.tokens, self.logprobs
-        if len(tokens) <= most:
-            self.tokens, self.logprobs = [], []
-            return tokens, logprobs
-        self.tokens, self.logprobs = tokens[most:], logprobs[most:]
-        return tokens[:most], logprobs[:most]
+    def _cut(self, tokens: int, send_control: Callable[[Control], None]) -> None:
+        """A stop string ended with so many of those being taken."""
+        self.output_tokens += tokens
+        self.keep = self.output_tokens
+        self.tokens, self.closed = [], True
+        send_control(Truncate(self.number, self.keep))
+
+    def _close(self, finished: Finished, deltas: list[Delta]) -> None:
+        self.closed = True
+        if finished.reason == "error":
+            self.failure = finished.failure or engine_error()
+        else:
+            deltas.append(Delta(self.index, None, self.text.finish(), finished.reason))

@@ -1,6 +1,6 @@
 """A generation's deltas, gathered into what the doors' answers are made of."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import groupby
 from typing import Any
 
@@ -45,13 +45,12 @@ class Pieces:
             queues[stream.index] = EntryQueue(decoder)
         return cls(queues)
 
-    def of(self, deltas: list[Delta]) -> Iterator[Piece]:
+    def of(self, deltas: list[Delta]) -> list[Piece]:
         """One for each output that the deltas concern."""
         if len(deltas) == 1:  # most are
-            yield self._piece(deltas)
-            return
-        for _, group in groupby(deltas, key=lambda delta: delta.index):
-            yield self._piece(list(group))
+            return [self._piece(deltas)]
+        groups = groupby(deltas, key=lambda delta: delta.index)
+        return [self._piece(list(group)) for _, group in groups]
 
     def _piece(self, deltas: list[Delta]) -> Piece:
         last = deltas[-1]

@@ -151,7 +151,7 @@ class Conversation:
         delivery = Delivery(
             generation,
             self._sender,
-            events.deltas,
+            events,
             most_pending=self._options.max_pending_tokens,
             on_full=self._sender.notice,
             on_end=ended.set,

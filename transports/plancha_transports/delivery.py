@@ -30,8 +30,20 @@ class Outlet(Protocol):
         ...
 
 
+class Events(Protocol):
+    """One door's wording of what comes; b"" when nothing is to be told."""
+
+    def token(self, token: int, text: str) -> bytes:
+        """The next token of the only output, with nothing to report of its probability."""
+        ...
+
+    def deltas(self, deltas: list[Delta]) -> bytes:
+        """Tokens came, or streams ended."""
+        ...
+
+
 class Delivery:
-    """Sends what `render` makes of a generation's deltas, whenever there are some.
+    """Sends what `events` makes of a generation's deltas, whenever there are some.
 
     While the outlet is full the ids stay in their outboxes, and from `most_pending` of them on the
     stream is paused; `on_full` is told, so that somebody calls `push` when there is room again.
@@ -43,7 +55,7 @@ class Delivery:
         self,
         generation: Generation,
         outlet: Outlet,
-        render: Callable[[list[Delta]], bytes],
+        events: Events,
         *,
         most_pending: int,
         on_full: Callable[[], None],
@@ -53,7 +65,7 @@ class Delivery:
         self.failure: Failure | None = None  # why it broke off
         self._generation = generation
         self._outlet = outlet
-        self._render = render
+        self._events = events
         self._most_pending = most_pending
         self._on_full = on_full
         self._on_end = on_end
@@ -61,11 +73,11 @@ class Delivery:
     def begin(self, first: list[Delta]) -> None:
         """Send `first`, which were already taken, and from now on whatever comes."""
         self._generation.attach(self.push)
-        self._deliver(first)
+        self._push(first)
 
     def push(self) -> None:
         """Send what has come, as far as the outlet takes it. Raises nothing."""
-        self._deliver([])
+        self._push([])
 
     def stop(self, failure: Failure) -> None:
         """Break it off, unless it is over."""
@@ -73,11 +85,12 @@ class Delivery:
             self._generation.abort(failure)
             self._end(failure)
 
-    def _deliver(self, deltas: list[Delta]) -> None:
-        if self.over:
-            return
+    def _push(self, first: list[Delta]) -> None:
         try:
-            self._send_all(deltas)
+            if first:
+                self._send(self._events.deltas(uncancelled(first)))
+            if not self.over:
+                self._send_more()
         except RequestFailed as failed:
             self._end(failed.failure)
         except ConnectionError:
@@ -86,23 +99,25 @@ class Delivery:
             log.exception("stream_failed", request=self._generation.record.id)
             self.stop(engine_error())
 
-    def _send_all(self, deltas: list[Delta]) -> None:
-        generation, outlet = self._generation, self._outlet
-        while True:
-            if deltas:
-                data = self._render(uncancelled(deltas))
-                if data:
-                    outlet.send(data)
-            if outlet.full:
+    def _send_more(self) -> None:
+        generation, events = self._generation, self._events
+        while generation.more:
+            if self._outlet.full:
                 generation.hold(self._most_pending)
-                self._on_full()
-                return
-            if not generation.more:
-                return
+                return self._on_full()
+            token = generation.take_token()
+            if token is not None:
+                return self._send(events.token(*token))
             deltas = generation.take(TOKENS_AT_ONCE)
-            if generation.ended:
-                self._end(None)
-                return
+            if deltas:
+                self._send(events.deltas(uncancelled(deltas)))
+            elif generation.ended:
+                return self._end(None)
+        return None
+
+    def _send(self, data: bytes) -> None:
+        if data:
+            self._outlet.send(data)
 
     def _end(self, failure: Failure | None) -> None:
         self.over, self.failure = True, failure

@@ -13,8 +13,8 @@ from aiohttp import web
 from plancha.failure import Failure, stalled
 from plancha.generation import Generation
 from plancha.outbox import Delta
+from plancha_transports import delivery
 from plancha_transports.answers import uncancelled
-from plancha_transports.delivery import Delivery
 from plancha_transports.options import HttpOptions
 from plancha_transports.socket_writer import SocketWriter, open_body
 
@@ -29,12 +29,8 @@ HEARTBEAT = b":\n\n"  # a comment, which clients skip
 DONE = b"data: [DONE]\n\n"
 
 
-class Events(Protocol):
-    """One door's wording of what happens to a generation; each method gives bytes to send."""
-
-    def deltas(self, deltas: list[Delta]) -> bytes:
-        """Tokens came, or streams ended; may be b"" when nothing is to be told."""
-        ...
+class Events(delivery.Events, Protocol):
+    """With its last words."""
 
     def done(self) -> bytes:
         """Every stream ended well."""
@@ -89,10 +85,10 @@ class _Line:
         self._options = options
         self._record = generation.record
         self._news = anyio.Event()
-        self._delivery = Delivery(
+        self._delivery = delivery.Delivery(
             generation,
             writer,
-            events.deltas,
+            events,
             most_pending=options.max_pending_tokens,
             on_full=self._notice,
             on_end=self._notice,
@@ -129,7 +125,8 @@ class _Line:
             await self._news.wait()
             self._news = anyio.Event()
             return
-        if anyio.current_time() >= self._writer.sent_at + interval_s:
+        due = anyio.current_time() >= self._writer.sent_at + interval_s
+        if due and not self._writer.full:
             self._writer.send(HEARTBEAT)
 
     def _notice(self) -> None:

@@ -52,18 +52,20 @@ class TokenEvents:
         self._finish_reason: FinishReason | None = None
         self._rest = ""
 
+    def token(self, token: int, text: str) -> bytes:
+        """The next event."""
+        index, self._tokens = self._tokens, self._tokens + 1
+        parts = (self._head, index, token, orjson.dumps(text))
+        return b'%b%d,"token":%d,"text":%b}\n\n' % parts
+
     def deltas(self, deltas: list[Delta]) -> bytes:
         """One event per token."""
-        events = []
-        for delta in deltas:
-            if delta.token is None:
-                self._finish_reason, self._rest = delta.finish_reason, delta.text
-                continue
-            text = orjson.dumps(delta.text)
-            parts = (self._head, self._tokens, delta.token, text)
-            events.append(b'%b%d,"token":%d,"text":%b}\n\n' % parts)
-            self._tokens += 1
-        return b"".join(events)
+        end = deltas[-1]
+        if end.token is None:
+            self._finish_reason, self._rest = end.finish_reason, end.text
+        return b"".join(
+            [self.token(each.token, each.text) for each in deltas if each.token is not None]
+        )
 
     def done(self) -> bytes:
         """How it ended and what it cost."""

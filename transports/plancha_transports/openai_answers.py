@@ -45,6 +45,13 @@ class Chunks:
             self._head["usage"] = None
         self._around: dict[int, tuple[bytes, bytes]] = {}  # an opened output's text, in a chunk
 
+    def token(self, token: int, text: str) -> bytes:
+        """A chunk with its text."""
+        around = self._around.get(0)
+        if around is None:
+            return self.deltas([Delta(0, token, text)])
+        return b"%b%b%b" % (around[0], orjson.dumps(text), around[1]) if text else b""
+
     def deltas(self, deltas: list[Delta]) -> bytes:
         """A chunk for each output's new text with its log-probabilities, and one for its end."""
         chunks: list[bytes] = []

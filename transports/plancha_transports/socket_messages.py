@@ -44,24 +44,30 @@ class SocketEvents:
         """Accepted here; `server_id` is our name for it, as at `/v1/requests/{id}`."""
         return self._about("queued", request_id=shown_id(self.record), model=self.record.model)
 
+    def token(self, token: int, text: str) -> bytes:
+        """The next token, alone."""
+        index, self._tokens = self._tokens, self._tokens + 1
+        parts = (self._head, index, token, orjson.dumps(text))
+        return b'%b%d,"token":%d,"text":%b}' % parts
+
     def deltas(self, deltas: list[Delta]) -> bytes:
         """The new tokens in one message; b"" when only the end came."""
         end = deltas[-1]
         if end.token is None:
             self._finish_reason, self._rest = end.finish_reason, end.text
-            deltas = deltas[:-1]
-        if not deltas:
-            return b""
-        index, self._tokens = self._tokens, self._tokens + len(deltas)
-        if len(deltas) == 1:
-            (one,) = deltas
-            assert one.token is not None
-            parts = (self._head, index, one.token, orjson.dumps(one.text))
-            return b'%b%d,"token":%d,"text":%b}' % parts
-        tokens = [delta.token for delta in deltas]
-        text = "".join([delta.text for delta in deltas])
-        head = {"type": "tokens", "id": self._id, "index": index}
-        return _message({**head, "tokens": tokens, "text": text})
+        found = [(each.token, each.text) for each in deltas if each.token is not None]
+        if len(found) <= 1:
+            return self.token(*found[0]) if found else b""
+        index, self._tokens = self._tokens, self._tokens + len(found)
+        return _message(
+            {
+                "type": "tokens",
+                "id": self._id,
+                "index": index,
+                "tokens": [token for token, _ in found],
+                "text": "".join([text for _, text in found]),
+            }
+        )
 
     def done(self) -> bytes:
         """Ended well."""

@@ -63,8 +63,11 @@ class SocketWriter:
 
     def send(self, data: bytes) -> None:
         """Hand a piece to the socket, full or not. Raises `ConnectionError` when it is gone."""
+        transport = self._protocol.transport
+        if transport is None or transport.is_closing():
+            raise ConnectionResetError("the connection is closed")
         self.sent_at = self._loop.time()
-        self._transport().write(self._frame(data))
+        transport.write(self._frame(data))
 
     async def drained(self, patience_s: float) -> bool:
         """Wait until it is not full. False: the client took nothing for `patience_s`.
