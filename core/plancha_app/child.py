@@ -86,23 +86,18 @@ class Child:
             self._words.push(word)
 
     async def _live(self) -> int | None:
-        """From a process's start to its end. Its exit code."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            process = await anyio.open_process(
-                [sys.executable, "-P", "-m", self.module, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=None,
-                stderr=None,
-                start_new_session=True,  # a terminal's Ctrl-C is for the parent to pass on
-                pass_fds=[theirs.fileno()],
-            )
-        setup = self.setup()
-        log.info("process_started", which=self.name, pid=process.pid, link=setup.link)
-        reader, writer = await asyncio.open_unix_connection(sock=ours, limit=READ_BYTES)
-        words = MessageStream(reader, writer, Wire(*WORDS), most_waiting=READ_BYTES)
+        """From a process's start to its end. Its exit code; None: it could not be started."""
+        try:
+            process, words = await self._start()
+        except OSError as error:  # no memory, say, or too many processes: that passes
+            self._reason = f"{self.name} could not be started: {error.strerror}"
+            return None
         self._words, self._reason = words, None
         try:
+            setup = self.setup()
+            log.info("process_started", which=self.name, pid=process.pid, link=setup.link)
+            if self._ending.is_set():  # told so while it was started, and so has nothing to finish
+                return None
             words.push(setup)
             await self._listen(words)
             return await process.wait()
@@ -111,6 +106,26 @@ class Child:
             words.close()
             with anyio.CancelScope(shield=True):
                 await _end(process)
+
+    async def _start(self) -> tuple[anyio.abc.Process, MessageStream]:
+        """A new process, and the words to and from it."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            reader, writer = await asyncio.open_unix_connection(sock=ours, limit=READ_BYTES)
+            words = MessageStream(reader, writer, Wire(*WORDS), most_waiting=READ_BYTES)
+            try:
+                process = await anyio.open_process(
+                    [sys.executable, "-P", "-m", self.module, str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=None,
+                    stderr=None,
+                    start_new_session=True,  # a terminal's Ctrl-C is for the parent to pass on
+                    pass_fds=[theirs.fileno()],
+                )
+            except BaseException:
+                words.close()
+                raise
+        return process, words
 
     async def _listen(self, words: MessageStream) -> None:
         try:
