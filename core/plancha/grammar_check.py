@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from collections import OrderedDict, defaultdict
-from functools import partial
 from hashlib import sha256
 from importlib.util import find_spec
 
@@ -39,15 +38,15 @@ def grammar_installed() -> bool:
 class GrammarCheck:
     """Compiles each new schema once, in a process that may die of it (see `plancha.grammar`).
 
-    One at a time for each tenant, so that whoever sends bad ones waits for them alone.
+    One at a time for each tenant, so that whoever sends bad ones waits for them alone. Remembered
+    for each tenant by itself, so that how long it takes tells nothing of what others ask for.
     """
 
     def __init__(self) -> None:
         self._installed = grammar_installed()
-        self._problems: OrderedDict[bytes, str | None] = OrderedDict()  # by a schema's hash
-        self._turns: defaultdict[str, anyio.CapacityLimiter] = defaultdict(
-            partial(anyio.CapacityLimiter, 1)
-        )
+        # By tenant and the schema's hash.
+        self._problems: OrderedDict[tuple[str, bytes], str | None] = OrderedDict()
+        self._turns: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
 
     async def check(self, schema: str, sampling: Sampling, tenant: str) -> None:
         """Raises `RequestFailed`: "invalid" for what is the caller's mistake, or "unavailable"."""
@@ -59,16 +58,20 @@ class GrammarCheck:
                 "unsupported_parameter",
             )
         _check_sampling(sampling)
-        key = sha256(schema.encode()).digest()
+        key = tenant, sha256(schema.encode()).digest()
         if key not in self._problems:
-            ask = partial(_ask, schema)
-            answer = await anyio.to_thread.run_sync(ask, limiter=self._turns[tenant])
-            self._problems[key] = answer
-            if len(self._problems) > REMEMBERED_SCHEMAS:
-                self._problems.popitem(last=False)
+            async with self._turns[tenant]:
+                if key not in self._problems:  # nobody before it asked the same
+                    await self._compile(key, schema)
         problem = self._problems[key]
         if problem is not None:
             raise _unusable(problem)
+
+    async def _compile(self, key: tuple[str, bytes], schema: str) -> None:
+        thread = anyio.CapacityLimiter(1)  # of its own: turns are what bounds them
+        self._problems[key] = await anyio.to_thread.run_sync(_ask, schema, limiter=thread)
+        if len(self._problems) > REMEMBERED_SCHEMAS:
+            self._problems.popitem(last=False)
 
 
 def _unusable(problem: str) -> RequestFailed:

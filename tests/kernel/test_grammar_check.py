@@ -139,6 +139,29 @@ async def test_a_schema_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> Non
     assert asked == ["good", "bad", "good 2", "good"]  # of two, the oldest is forgotten
 
 
+async def test_a_schema_that_many_ask_for_at_once_is_compiled_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(grammar_check, "_ask", asked.append)  # which finds nothing wrong
+    checks = GrammarCheck()
+    async with anyio.create_task_group() as tasks:
+        for _ in range(50):
+            tasks.start_soon(checks.check, "good", Sampling(), "acme")
+    assert asked == ["good"]
+
+
+async def test_what_a_tenant_asked_for_makes_no_difference_to_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(grammar_check, "_ask", asked.append)
+    checks = GrammarCheck()
+    for tenant in ("acme", "globex", "acme"):
+        await checks.check("good", Sampling(), tenant)
+    assert asked == ["good", "good"]
+
+
 async def test_a_tenants_bad_schemas_hold_up_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, gate = threading.Semaphore(0), threading.Event()
 
