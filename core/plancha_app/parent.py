@@ -3,6 +3,7 @@
 It serves nobody itself: it starts them, passes on signals, and starts a dead one again.
 """
 
+import os
 import signal
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +14,7 @@ import attrs
 import structlog
 from anyio.abc import TaskStatus
 
+from plancha.contracts import LoadError
 from plancha_app.child import Child
 from plancha_app.deployment import Deployment, DeploymentError
 from plancha_app.logs import set_level
@@ -26,6 +28,9 @@ log = structlog.get_logger()
 
 WORKER = "plancha_app.worker_process"
 GATEWAY = "plancha_app.gateway_process"
+
+MOST_PATH_BYTES = 103
+"""Of a Unix socket's address on macOS, the shortest of all systems' limits."""
 
 KILL_AFTER_S = 10.0
 """Beyond the drain's time: a gateway that has not ended by then never will."""
@@ -50,8 +55,7 @@ class Parent:
         code = 0
         with ExitStack() as held:
             try:
-                folder = held.enter_context(TemporaryDirectory(prefix="plancha-"))
-                self._link = str(Path(folder) / "worker")
+                self._link = make_link_path(held)
                 self._shared = hold_ports(self.deployment, held)
                 await self._run()
             except* START_ERRORS as group:
@@ -128,3 +132,25 @@ class Parent:
         set_level(deployment.server.log_level)
         for child in (self._worker, *self._gateways):
             child.update(Update(written(self._shared)))
+
+
+def make_link_path(held: ExitStack) -> str:
+    """Where the worker is to listen: in a folder for this user alone, as long as `held` is open.
+
+    Raises `LoadError` when there can be no such folder.
+    """
+    try:
+        folder = held.enter_context(TemporaryDirectory(prefix="plancha-"))
+    except OSError as error:
+        raise LoadError(
+            f"Cannot make a temporary folder: {error.strerror}. Let TMPDIR name a folder that can "
+            "be written to."
+        ) from error
+    path = str(Path(folder) / "worker")
+    size = len(os.fsencode(path))
+    if size > MOST_PATH_BYTES:
+        raise LoadError(
+            f"The socket {path} would have a path of {size} bytes; {MOST_PATH_BYTES} are allowed. "
+            "Let TMPDIR name a folder with a shorter path."
+        )
+    return path

@@ -2,6 +2,7 @@
 
 import socket
 from contextlib import ExitStack
+from typing import Any
 
 import attrs
 
@@ -38,11 +39,9 @@ def _hold(host: str, port: int, held: ExitStack) -> int:
         for family, kind, protocol, _, address in dict.fromkeys(found):
             if port:  # SO_REUSEPORT alone would join whoever of the same user has it already
                 with socket.socket(family, kind, protocol) as lone:
-                    lone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    lone.bind((address[0], port, *address[2:]))
+                    _bind(lone, socket.SO_REUSEADDR, address, port)
             holder = held.enter_context(socket.socket(family, kind, protocol))
-            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            holder.bind((address[0], port, *address[2:]))
+            _bind(holder, socket.SO_REUSEPORT, address, port)
             port = holder.getsockname()[1]
     except OSError as error:
         raise LoadError(
@@ -50,3 +49,11 @@ def _hold(host: str, port: int, held: ExitStack) -> int:
             "Choose another port or host, or stop what uses it."
         ) from error
     return port
+
+
+def _bind(to_bind: socket.socket, sharing: int, address: tuple[Any, ...], port: int) -> None:
+    """As asyncio's servers do it: an IPv6 address is no IPv4 one as well."""
+    to_bind.setsockopt(socket.SOL_SOCKET, sharing, 1)
+    if to_bind.family == socket.AF_INET6:
+        to_bind.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    to_bind.bind((address[0], port, *address[2:]))
