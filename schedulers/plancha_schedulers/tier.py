@@ -40,6 +40,8 @@ class Tier:
         Nobody while another one runs so.
         """
         self.aged = None
+        if self.running_aged is not None and self.running_aged.slot is None:
+            self.running_aged = None  # it was paused: it has no place that others could wait for
         if self.running_aged is None and self._longest_s(now) >= max_wait_s:
             due = (head for head in self.queue.heads() if now - self._since[head] >= max_wait_s)
             self.aged = next(due, None)

@@ -191,3 +191,17 @@ def test_an_urgent_request_takes_a_slot_although_somebody_aged_goes_before_it(
     gold = worker.post("gold", 10, 1)
     worker.step()
     assert gold in worker.joined
+
+
+def test_an_aged_one_whose_reader_lags_holds_up_nobody_of_its_tier(rig: MakeRig) -> None:
+    worker = rig(priority, max_sequences=2, tenants=TIERS)
+    slow, other = worker.post("free", 20, 30), worker.post("free", 20, 30)
+    while not worker.simulation.outputs[slow]:
+        saturate(worker, {"gold": 1})
+        worker.step()
+    worker.simulation.pause(slow)
+    began_s = worker.simulation.clock()
+    while not worker.simulation.outputs[other] and worker.simulation.clock() < began_s + 60:
+        saturate(worker, {"gold": 1})
+        worker.step()
+    assert worker.simulation.clock() <= began_s + 31 * 0.02  # the next slot of two
