@@ -22,8 +22,9 @@ FEW = 64
 class Deadlines:
     """A heap. Entries of sequences that have ended, or joined in time, are dropped later.
 
-    The queue's deadline is the site's, from acceptance to the first joining; the request's is its
-    own `timeout_s`, from acceptance to its end.
+    The queue's deadline is the site's, from acceptance to the first joining; once a prompt's first
+    output has joined, the others wait for it and no more for their turn. The request's is its own
+    `timeout_s`, from acceptance to its end.
     """
 
     site: Site
@@ -63,7 +64,10 @@ class Deadlines:
 
     def _matters(self, entry: Entry) -> bool:
         sequence = self.alive.get(entry[1])
-        return sequence is not None and not (entry[2] == "queue" and sequence.joined_once)
+        if sequence is None or entry[2] == "request":
+            return sequence is not None
+        first = sequence.parent or sequence
+        return not (sequence.joined_once or first.joined_once)
 
     def _left_waiting(self, sequence: Sequence, now: float) -> Failure:
         return Failure(

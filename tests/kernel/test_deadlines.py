@@ -53,6 +53,25 @@ def test_a_preempted_sequence_is_not_timed_out_by_the_queue(rig: Any) -> None:
     assert {simulation.finished[stream].reason for stream in streams} == {"length"}
 
 
+def test_outputs_that_wait_for_their_prompt_are_not_timed_out_by_the_queue(rig: Any) -> None:
+    simulation = rig.chain(queue_timeout_s=0.05)
+    first = simulation.submit([120] * 200, 3, n=3)  # four steps of 0.02 s for the prompt
+    simulation.run()
+    ends = [simulation.finished[stream].reason for stream in range(first, first + 3)]
+    assert ends == ["length"] * 3
+
+
+def test_a_prompt_that_has_not_begun_in_time_ends_with_all_of_its_outputs(rig: Any) -> None:
+    simulation = attrs.evolve(rig, max_sequences=1).chain(queue_timeout_s=2.0)
+    simulation.submit([120] * 8, 200)
+    simulation.step()
+    first = simulation.submit([121] * 8, 3, n=3)
+    simulation.clock.advance(2.0)
+    simulation.step()
+    for stream in range(first, first + 3):
+        assert failed(simulation.finished[stream]) == ("unavailable", "queue_timeout")
+
+
 def test_a_requests_deadline_ends_all_of_its_streams_wherever_they_are(rig: Any) -> None:
     simulation = attrs.evolve(rig, max_sequences=3).chain()
     other = simulation.submit([120] * 8, 200)
