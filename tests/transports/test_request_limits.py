@@ -194,3 +194,26 @@ async def test_beside_megabytes_and_thousands_of_messages_health_is_told_again_a
                 healthy += 1
     assert done == [400, 400]
     assert healthy >= 10
+
+
+async def test_bodies_count_together_until_they_are_tokens(
+    serve: Any, says: Any, until: Any
+) -> None:
+    held = HeldText()
+    messages = [{"role": "user", "content": "x" * 600_000}]
+    async with serve(says("Hi"), text=held, max_body="1MiB", max_bodies="1MiB") as server:
+        async with anyio.create_task_group() as tasks:
+            statuses: list[int] = []
+
+            async def chat() -> None:
+                body = orjson.dumps({"messages": messages})
+                statuses.append((await post(server, "/v1/chat/completions", body))[0])
+
+            tasks.start_soon(chat)
+            await until(held.entered.is_set)
+            await chat()
+            assert statuses == [429]
+            held.released.set()
+        assert statuses == [429, 400]  # the first one was too long after all
+        await chat()
+        assert statuses == [429, 400, 400]

@@ -30,9 +30,10 @@ class GenerateDoor:
     async def generate(self, request: web.Request) -> web.StreamResponse:
         """Answer one prompt or one chat."""
         label = header_label(request)
-        ask = await self._bodies.read(request, lambda body: generate_ask(body, label))
-        call = timed_by(request, ask.call)
-        async with await self._gateway.generate(called_by(request, call)) as generation:
+        async with self._bodies.reading(request, lambda body: generate_ask(body, label)) as ask:
+            call = called_by(request, timed_by(request, ask.call))
+            accepted = await self._gateway.generate(call)
+        async with accepted as generation:
             request[RECORD] = generation.record
             events = TokenEvents(generation.record)
             return await stream_events(request, generation, events, self._options)

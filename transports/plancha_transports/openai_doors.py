@@ -1,5 +1,8 @@
 """`POST /v1/completions` and `POST /v1/chat/completions`."""
 
+from collections.abc import Callable
+from typing import Any
+
 from aiohttp import web
 
 from plancha.contracts import Text
@@ -30,18 +33,21 @@ class OpenAIDoors:
     async def completions(self, request: web.Request) -> web.StreamResponse:
         """Continue each prompt."""
         label, options = header_label(request), self._options
-        ask = await self._bodies.read(request, lambda body: completion_ask(body, label, options))
-        return await self._answer(request, ask)
+        return await self._answer(request, lambda body: completion_ask(body, label, options))
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         """Answer the last message."""
         label, options = header_label(request), self._options
-        ask = await self._bodies.read(request, lambda body: chat_ask(body, label, options))
-        return await self._answer(request, ask)
+        return await self._answer(request, lambda body: chat_ask(body, label, options))
 
-    async def _answer(self, request: web.Request, ask: Ask) -> web.StreamResponse:
-        text, call = self._gateway.text, timed_by(request, ask.call)
-        async with await self._gateway.generate(called_by(request, call)) as generation:
+    async def _answer(
+        self, request: web.Request, understand: Callable[[dict[str, Any]], Ask]
+    ) -> web.StreamResponse:
+        async with self._bodies.reading(request, understand) as ask:
+            text = self._gateway.text
+            call = called_by(request, timed_by(request, ask.call))
+            accepted = await self._gateway.generate(call)
+        async with accepted as generation:
             record = request[RECORD] = generation.record
             shape = _shape(ask, text, generation)
             pieces = Pieces.of_call(ask.call, text, generation)

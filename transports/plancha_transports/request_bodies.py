@@ -45,12 +45,16 @@ class BodyReader:
     def __init__(self, options: HttpOptions) -> None:
         self._options = options
         self._most_held = max(options.max_bodies, options.max_body)
-        self._held = 0  # bytes of bodies that are being read or understood
+        self._held = 0  # bytes of bodies that are not in tokens yet
         self._threads = anyio.CapacityLimiter(THREADS)
 
-    async def read(self, request: web.Request, understand: Callable[[dict[str, Any]], T]) -> T:
+    @asynccontextmanager
+    async def reading(
+        self, request: web.Request, understand: Callable[[dict[str, Any]], T]
+    ) -> AsyncIterator[T]:
         """What `understand` makes of the JSON object in the request's body.
 
+        Its bytes count as held inside: leave when it is in tokens, which are bounded elsewhere.
         Raises `RequestFailed` of kind media_type, too_large, slow, busy or invalid, and what
         `understand` raises. A body over `max_body` bytes is not read to its end.
         """
@@ -62,7 +66,7 @@ class BodyReader:
         if request.content_length is not None and request.content_length > limit:
             raise _too_large(limit)
         async with self._body(request) as raw:
-            return await self.off_loop(len(raw), lambda: understand(parse_object(raw)))
+            yield await self.off_loop(len(raw), lambda: understand(parse_object(raw)))
 
     async def off_loop(self, size: int, work: Callable[[], T]) -> T:
         """What `work` returns, which looks at `size` bytes; done in a thread if they are many."""
@@ -75,16 +79,17 @@ class BodyReader:
         body = bytearray()
         try:
             with anyio.move_on_after(self._options.body_timeout_s) as patience:
-                async for chunk in request.content.iter_any():
-                    body += chunk
-                    self._held += len(chunk)
-                    self._check_sizes(len(body))
+                try:
+                    async for chunk in request.content.iter_any():
+                        body += chunk
+                        self._held += len(chunk)
+                        self._check_sizes(len(body))
+                except web.RequestPayloadError:
+                    message = "The body is not what its headers announce."
+                    raise invalid(None, message, "invalid_body") from None
             if patience.cancelled_caught:
                 raise _slow(self._options.body_timeout_s)
             yield bytes(body)
-        except web.RequestPayloadError:
-            message = "The body is not what its headers announce."
-            raise invalid(None, message, "invalid_body") from None
         finally:
             self._held -= len(body)
 
