@@ -21,7 +21,7 @@ def show_new(tenant: str | None) -> None:
     print(f"The key, shown only now:\n\n    {key}\n")
     print("For the deployment file, which holds no more than its hash:\n")
     if tenant is not None:
-        print(f"    [tenants.{tenant}]")
+        print(f"    [tenants.{tenant}]" if "." not in tenant else f'    [tenants."{tenant}"]')
     print(f'    keys = ["{key_hash(key.encode())}"]')
 
 

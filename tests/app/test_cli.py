@@ -189,20 +189,19 @@ def typed(monkeypatch: pytest.MonkeyPatch, raw: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(raw)))
 
 
+@pytest.mark.parametrize("name", ["acme", "acme.example", "-1"])
 def test_a_new_key_is_shown_once_with_the_line_that_lets_it_in(
-    plancha: Plancha, deployment_file: Write
+    plancha: Plancha, deployment_file: Write, name: str
 ) -> None:
-    code, out, err = plancha("keys", "new", "acme")
+    code, out, err = plancha("keys", "new", "--", name)
 
     (key,) = re.findall(r"^ +(pk-\S+)$", out, re.MULTILINE)
     encoded = key.removeprefix("pk-")
     assert len(base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))) >= 32
     deployment, problems = understand(parse(deployment_file(out[out.index("[tenants") :])))
     assert (code, err, problems) == (0, "", ())
-    assert deployment.tenants["acme"].keys == (
-        "sha256:" + hashlib.sha256(key.encode()).hexdigest(),
-    )
-    assert key not in plancha("keys", "new", "acme")[1]
+    assert deployment.tenants[name].keys == ("sha256:" + hashlib.sha256(key.encode()).hexdigest(),)
+    assert key not in plancha("keys", "new", "--", name)[1]
 
 
 def test_a_key_without_a_name_gets_no_table(plancha: Plancha) -> None:
