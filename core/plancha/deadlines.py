@@ -20,11 +20,10 @@ FEW = 64
 
 @attrs.define(kw_only=True, eq=False)
 class Deadlines:
-    """A heap. Entries of sequences that have ended, or joined in time, are dropped later.
+    """A heap. Entries of sequences that have ended, or begun in time, are dropped later.
 
-    The queue's deadline is the site's, from acceptance to the first joining; once a prompt's first
-    output has joined, the others wait for it and no more for their turn. The request's is its own
-    `timeout_s`, from acceptance to its end.
+    The queue's deadline is the site's, from acceptance until it has `begun`; the request's is its
+    own `timeout_s`, from acceptance to its end.
     """
 
     site: Site
@@ -64,10 +63,7 @@ class Deadlines:
 
     def _matters(self, entry: Entry) -> bool:
         sequence = self.alive.get(entry[1])
-        if sequence is None or entry[2] == "request":
-            return sequence is not None
-        first = sequence.parent or sequence
-        return not (sequence.joined_once or first.joined_once)
+        return sequence is not None and not (entry[2] == "queue" and sequence.begun)
 
     def _left_waiting(self, sequence: Sequence, now: float) -> Failure:
         return Failure(

@@ -10,7 +10,7 @@ from plancha.sequence import Sequence
 class Admitted:
     """The sequences of one accepted request.
 
-    Those that wait in the tiers `shed`, and have never been in the batch, must go for it.
+    Those that wait in the tiers `shed`, and have not begun, must go for it.
     """
 
     sequences: tuple[Sequence, ...]

@@ -135,10 +135,10 @@ class Planner:
             self._end(sequence, "error", now, failure=failure)
 
     def shed(self, tiers: Collection[int], now: float) -> None:
-        """End whoever of these tiers has never been in the batch."""
+        """End whoever of these tiers has not begun."""
         for stream in list(self.sequences):
             sequence = self.sequences.get(stream)
-            if sequence and sequence.tier in tiers and not sequence.joined_once:
+            if sequence and sequence.tier in tiers and not sequence.begun:
                 failure = self.overload.shedding.shed(sequence.tier, now)
                 self._end(sequence, "error", now, failure=failure)
 

@@ -46,3 +46,12 @@ class Sequence:
     def tenant(self) -> str:
         """The tenant whose request this is."""
         return self.request.tenant
+
+    @property
+    def begun(self) -> bool:
+        """Whether its turn has come: it has been in the batch, or the first output of its prompt.
+
+        What is left of such an answer waits, but is neither shed nor timed out by the queue.
+        """
+        first = self.parent or self
+        return self.joined_once or first.joined_once

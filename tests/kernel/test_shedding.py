@@ -126,6 +126,19 @@ def test_who_waits_in_the_worst_tier_goes_first_where_the_scheduler_knows_no_tie
     assert {simulation.finished[stream].reason for stream in gold} == {"length"}
 
 
+def test_an_answer_that_has_begun_is_not_shed(rig: Any) -> None:
+    simulation = attrs.evolve(rig, max_sequences=1).chain(tenants=dict(TENANTS))
+    begun = simulation.submit([120] * 100, 5, tenant="rest", n=3)  # two steps for the prompt
+    waits = simulation.submit([121] * 8, 5, tenant="rest", n=3)
+    simulation.step()
+    simulation.planner.shed((2,), simulation.clock())
+    simulation.take_frame()
+    assert shed(simulation) == set(range(waits, waits + 3))
+    simulation.run()
+    ends = [simulation.finished[stream].reason for stream in range(begun, begun + 3)]
+    assert ends == ["length"] * 3
+
+
 def test_a_tier_that_was_shed_is_closed_until_the_better_one_is_through(rig: Any) -> None:
     simulation = worker(rig, fair_queue, {0: 2.0})
     flood(simulation, 3.0, "rest")
