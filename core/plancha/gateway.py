@@ -14,6 +14,7 @@ from typing import Literal, Protocol
 
 import anyio
 import anyio.to_thread
+import structlog
 
 from plancha.access import Access
 from plancha.asking import NO_ANSWER, Asking
@@ -40,6 +41,9 @@ from plancha.outgoing import Outgoing
 from plancha.prompts import Prompts, shortened
 from plancha.record import Record
 from plancha.request_id import gateway_name, gateway_of, new_request_id
+from plancha.stall_watch import StallWatch
+
+log = structlog.get_logger()
 
 State = Literal["loading", "ready", "draining", "failed"]
 
@@ -57,7 +61,12 @@ class Gateway:
     """Answers calls with generations. Made before the model is loaded; `open` makes it ready."""
 
     def __init__(
-        self, model: str, public_prefixes: tuple[str, ...] = (), access: Access | None = None
+        self,
+        model: str,
+        public_prefixes: tuple[str, ...] = (),
+        access: Access | None = None,
+        *,
+        step_deadline_s: float = 0.0,
     ) -> None:
         self.model = model
         self.name = gateway_name()
@@ -76,6 +85,7 @@ class Gateway:
         self._outgoing = Outgoing()
         self._asking = Asking()
         self._grammars = GrammarCheck()
+        self._watch = StallWatch(step_deadline_s)
 
     def open(
         self,
@@ -103,6 +113,7 @@ class Gateway:
     def close(self) -> None:
         """The worker is gone with all it computed: end what runs; take nothing until `open`."""
         self._upstream = None
+        self.load = None
         self._outgoing = Outgoing()  # so that what is left over of old streams reaches no new one
         if self.state == "ready":
             self.state, self.reason = "loading", "the worker is being started again"
@@ -123,6 +134,11 @@ class Gateway:
     def refuse(self, state: Literal["draining", "failed"], reason: str) -> None:
         """Take no new requests from now on; `reason` is shown to those who ask."""
         self.state, self.reason = state, reason
+
+    @property
+    def stalled(self) -> bool:
+        """Whether somebody has waited too long for the worker's next step."""
+        return self._watch.stalled
 
     @property
     def running(self) -> int:
@@ -226,6 +242,8 @@ class Gateway:
         """Task: bring what the worker sends to the outboxes. Ends with `messages`."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.outboxes.waking)
+            if self._watch.interval_s:
+                tasks.start_soon(self._watching)
             async for message in messages:
                 self._take(message)
             tasks.cancel_scope.cancel()
@@ -238,6 +256,26 @@ class Gateway:
             for message in await outgoing.take():
                 if self._upstream is not None:
                     await self._upstream.send(message)
+
+    async def _watching(self) -> None:
+        """Task: notice when the worker goes on holding its link and does nothing."""
+        while True:
+            stalled_before = self.stalled
+            steps = self.load.steps if self.load is not None else None
+            self._watch.look(steps, self._waited_for(), anyio.current_time())
+            if self.stalled and not stalled_before:
+                log.error("engine_stalled", running=self.running)
+            elif stalled_before and not self.stalled:
+                log.info("engine_goes_on")
+            await anyio.sleep(self._watch.interval_s)
+
+    def _waited_for(self) -> bool:
+        """Whether some stream's next token is the worker's to bring. A paused one's is not."""
+        return any(
+            stream.finished is None and not stream.closed and not stream.paused_at
+            for generation in self.outboxes.running.values()
+            for stream in generation.streams
+        )
 
     def _asked(self, ask: Ask) -> Record | None:
         try:

@@ -178,6 +178,7 @@ class Load:
     waiting: int
     cached_blocks: int = 0
     waste: float = 0.0  # share of the reserved token slots whose token is not known yet
+    steps: int = 0  # that have ended, well or not
 
 
 @attrs.frozen

@@ -105,6 +105,7 @@ class Planner:
             waiting=self.waiting_sequences(),
             cached_blocks=stats.cached,
             waste=unknown / reserved if reserved else 0.0,
+            steps=self._steps - self.in_flight,
         )
 
     def add(self, sequence: Sequence, now: float) -> None:

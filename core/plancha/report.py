@@ -22,6 +22,7 @@ class Report:
         self._prompts: list[PromptLogprobs] = []
         self._joined: list[Joined] = []
         self._finished: list[Finished] = []
+        self._steps = 0  # that the last frame told of
 
     def tokens(self, streams: Int64s, tokens: Int32s, logprobs: Logprobs | None) -> None:
         """One step's tokens, in columns. Raises `RuntimeError` if the last step's were not sent."""
@@ -54,9 +55,14 @@ class Report:
         self._finished.append(finished)
 
     def take_frame(self, load: Load) -> Frame | None:
-        """All that was gathered since the last call, or None if that is nothing."""
-        if not (self._streams.size or self._joined or self._finished or self._prompts):
+        """All that was gathered since the last call, or None if that is nothing: of a step at
+        least that it has ended.
+        """
+        if load.steps == self._steps and not (
+            self._streams.size or self._joined or self._finished or self._prompts
+        ):
             return None
+        self._steps = load.steps
         frame = Frame(
             self._streams,
             self._tokens,

@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 
 from plancha.contracts import Geometry, LoadError, Site, Tenant
+from plancha.gateway import Gateway
 from plancha.messages import Reload
 from plancha.options import OptionsError, locate
 from plancha.plugins import GROUPS, PluginError, create
@@ -127,6 +128,16 @@ def make_site(
         inter_token_target_s=deployment.batch.inter_token_target_s,
         queue_timeout_s=deployment.batch.queue_timeout_s,
         ttft_targets_s=_ttft_targets_s(deployment),
+    )
+
+
+def make_gateway(deployment: Deployment) -> Gateway:
+    """The half that talks to clients, before there is a worker."""
+    return Gateway(
+        deployment.model.public_name,
+        deployment.model.public_prefixes,
+        deployment.access,
+        step_deadline_s=deployment.server.step_deadline_s,
     )
 
 

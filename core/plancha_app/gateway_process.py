@@ -16,7 +16,7 @@ from plancha.kernel import attend
 from plancha.link import LinkLost
 from plancha.message_stream import MessageStream
 from plancha.socket_link import SocketLink, connect
-from plancha_app.assembly import make_reload
+from plancha_app.assembly import make_gateway, make_reload
 from plancha_app.child_process import run
 from plancha_app.deployment import Deployment
 from plancha_app.doors import open_doors
@@ -33,8 +33,7 @@ RETRY_S = 0.1
 
 async def work(parent: MessageStream, deployment: Deployment, link: str) -> None:
     """Serve clients until the parent says to drain, or has gone."""
-    model = deployment.model
-    gateway = Gateway(model.public_name, model.public_prefixes, deployment.access)
+    gateway = make_gateway(deployment)
     await gateway.reload(deployment.access, make_reload(deployment))
     async with anyio.create_task_group() as tasks:
         addresses = await open_doors(tasks, deployment, gateway, shared_ports=True)

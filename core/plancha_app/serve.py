@@ -12,7 +12,7 @@ from anyio.abc import TaskStatus
 from plancha.contracts import Text
 from plancha.gateway import Gateway
 from plancha.kernel import Kernel
-from plancha_app.assembly import BUILT_IN
+from plancha_app.assembly import BUILT_IN, make_gateway
 from plancha_app.deployment import Deployment, DeploymentError
 from plancha_app.doors import open_doors
 from plancha_app.draining import drain, end_streams
@@ -40,9 +40,7 @@ class Server:
     addresses: list[str] = attrs.field(factory=list, init=False)
 
     def __attrs_post_init__(self) -> None:
-        model = self.deployment.model
-        access = self.deployment.access
-        self.gateway = Gateway(model.public_name, model.public_prefixes, access)
+        self.gateway = make_gateway(self.deployment)
 
     async def run(self) -> int:
         """Serve until SIGINT or SIGTERM. The exit code: 0, or 1 when it could not serve."""

@@ -1,5 +1,6 @@
 """What a gateway refuses by itself, and what it remembers of requests."""
 
+from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -12,7 +13,7 @@ from plancha.failure import RequestFailed
 from plancha.gateway import Gateway
 from plancha.sampling import Sampling
 from plancha.testing.client import collect, quiet
-from plancha.testing.embedded import embedded
+from plancha.testing.embedded import Limits, embedded
 from plancha.testing.executors import ScriptExecutor
 from plancha.testing.gate import GatedExecutor
 from plancha_text.byte_text import byte_text
@@ -130,6 +131,67 @@ async def test_the_latest_ended_requests_are_remembered_and_the_running_never_fo
         with pytest.raises(RequestFailed):
             gateway.record(running[0].record.id, "default")
         assert gateway.record(last.record.id, "default") is last.record
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait for what is about to hold; the hang guard is no expectation."""
+    with anyio.fail_after(30):
+        while not holds():  # noqa: ASYNC110
+            await anyio.sleep(0.001)
+
+
+async def test_a_gateway_notices_that_steps_have_stopped_and_that_they_go_on() -> None:
+    gated = GatedExecutor(script(65))
+    async with embedded(gated, byte_text(), step_deadline_s=0.05) as kernel:
+        gateway = kernel.gateway
+        async with await gateway.generate(call(max_tokens=3)) as generation:
+            await until(lambda: gateway.stalled)
+            assert gateway.state == "ready"
+            generation.cancel()
+            await until(lambda: not gateway.running)
+            gated.open()
+            await until(lambda: not gateway.stalled)
+        assert (await collect(gateway, call(max_tokens=2)))[0] == "AA"
+
+
+async def test_who_reads_too_slowly_does_not_wait_for_a_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waited_for: list[bool] = []
+
+    class Watch:
+        interval_s = 0.001
+        stalled = False
+
+        def look(self, steps: int | None, wanted: bool, now: float) -> None:
+            waited_for.append(wanted)
+
+    monkeypatch.setattr("plancha.gateway.StallWatch", lambda deadline_s: Watch())
+    gated = GatedExecutor(script(65))
+    async with embedded(gated, byte_text(), step_deadline_s=1) as kernel:
+        await until(lambda: waited_for[-1:] == [False])
+        async with await kernel.gateway.generate(call(max_tokens=3)) as generation:
+            await until(lambda: waited_for[-1])
+            await gated.run(1)
+            await until(lambda: bool(generation.streams[0].tokens))
+            generation.hold(1)
+            await until(lambda: not waited_for[-1])
+            assert kernel.gateway.running == 1
+            gated.open()
+
+
+async def test_a_step_that_brings_nobody_a_token_is_heard_of() -> None:
+    gated = GatedExecutor(script(65))
+    async with (
+        embedded(gated, byte_text(), limits=Limits(max_batched_tokens=32)) as kernel,
+        await kernel.gateway.generate(call("x" * 200, max_tokens=1)) as generation,
+    ):
+        for steps in range(1, 5):
+            await gated.run(1)
+            await until(lambda: kernel.gateway.load is not None)
+            await until(lambda steps=steps: kernel.gateway.load.steps == steps)  # type: ignore[misc,union-attr]
+            assert generation.streams[0].tokens == []
+        gated.open()
 
 
 async def test_a_long_list_of_ids_is_refused_before_each_is_looked_at() -> None:

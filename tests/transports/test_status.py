@@ -51,6 +51,19 @@ async def test_a_loaded_model_is_ready_and_listed(serve: Any, says: Any) -> None
         assert (await server.get("/v1/models/a/b"))[0] == 404
 
 
+async def test_a_server_whose_engine_makes_no_steps_is_not_ready(listen: Any) -> None:
+    class Stuck(Gateway):
+        stalled = True
+
+    gateway = Stuck("tiny")
+    gateway.state = "ready"
+    async with listen(gateway, None) as server:
+        status, answer = await server.get("/health/ready")
+        assert (status, answer) == (503, {"status": "stalled", "reason": "engine_stalled"})
+        assert (await server.get("/health/startup"))[0] == 200
+        assert (await server.get("/health/live"))[0] == 200
+
+
 async def test_a_draining_server_is_started_but_not_ready_and_closes_connections(
     serve: Any, says: Any, connect: Any
 ) -> None:

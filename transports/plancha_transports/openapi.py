@@ -218,7 +218,7 @@ def _about_the_server() -> Mapping[str, Any]:
         "/health/ready": {
             "get": {
                 "operationId": "ready",
-                "summary": "Whether requests are taken",
+                "summary": "Whether requests are taken and steps go on",
                 "security": [],
                 "responses": {
                     "200": answer("They are.", "Health"),

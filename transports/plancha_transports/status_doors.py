@@ -25,7 +25,9 @@ class StatusDoors:
         return json_response({"status": "live"})
 
     async def ready(self, request: web.Request) -> web.Response:
-        """200 while requests are taken, else 503 with the reason."""
+        """200 while requests are taken and steps go on, else 503 with the reason."""
+        if self._gateway.state == "ready" and self._gateway.stalled:
+            return json_response({"status": "stalled", "reason": "engine_stalled"}, 503)
         return self._health(self._gateway.state == "ready")
 
     async def startup(self, request: web.Request) -> web.Response:

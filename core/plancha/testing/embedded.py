@@ -37,6 +37,7 @@ async def embedded(
     allocator: Callable[[Site], Allocator] | None = None,
     model: str = "tiny",
     clock: Clock = time.monotonic,
+    step_deadline_s: float = 0.0,
 ) -> AsyncIterator[Kernel]:
     """A loaded, running kernel; `kernel.gateway` takes calls. Ends when the block is left.
 
@@ -61,7 +62,7 @@ async def embedded(
         clock=clock,
     )
     await worker.load(lambda stage: None)
-    kernel = Kernel(worker=worker, gateway=Gateway(model))
+    kernel = Kernel(worker=worker, gateway=Gateway(model, step_deadline_s=step_deadline_s))
     async with create_task_group() as tasks:
         tasks.start_soon(kernel.run, text)
         while kernel.gateway.state == "loading":
