@@ -55,8 +55,8 @@ class Parent:
         code = 0
         with ExitStack() as held:
             try:
-                self._link = make_link_path(held)
                 self._shared = hold_ports(self.deployment, held)
+                self._link = make_link_path(held)  # last: until signals are heard nobody tidies up
                 await self._run()
             except* START_ERRORS as group:
                 for reason in reasons(group):

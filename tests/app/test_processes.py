@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -84,6 +84,7 @@ class Server:
     file: Path
     said: list[str] = attrs.field(factory=list)
     lines: list[dict[str, Any]] = attrs.field(factory=list)  # of the logs, whoever wrote them
+    key: str | None = None  # of the clients to come
 
     async def until(self, holds: Callable[[], Any]) -> Any:
         """Wait for something that is about to hold; the hang guard is no expectation."""
@@ -166,7 +167,7 @@ def deployment(
     gateways: int = 2,
     executor: str = "paced",
     port: int = 0,
-    drain_timeout_s: float = 30,
+    server: str = "",
     more: str = "",
 ) -> str:
     return f"""
@@ -175,7 +176,7 @@ batch = {{ max_sequences = 8 }}
 executor.plugin = "{executor}"
 scheduler.plugin = "telling"
 transport.http = {{ port = {port} }}
-server = {{ gateways = {gateways}, log_format = "json", drain_timeout_s = {drain_timeout_s} }}
+server = {{ gateways = {gateways}, log_format = "json"{server and ", "}{server} }}
 {more}
 """
 
@@ -204,15 +205,16 @@ async def server(shared: Server) -> Server:
 @asynccontextmanager
 async def client_of(server: Server, gateway: str) -> AsyncIterator[aiohttp.ClientSession]:
     """A session whose only connection has come to the gateway of that name."""
+    headers = {"Authorization": f"Bearer {server.key}"} if server.key else {}
     async with AsyncExitStack() as tried:
         with anyio.fail_after(HANG_S):
-            while True:
+            found = False
+            while not found:
                 connector = aiohttp.TCPConnector(limit=1)
-                session = aiohttp.ClientSession(server.url, connector=connector)
+                session = aiohttp.ClientSession(server.url, connector=connector, headers=headers)
                 await tried.enter_async_context(session)
-                if gateway in (await complete(session, 1))["id"]:
-                    yield session
-                    return
+                found = gateway in (await complete(session, 1))["id"]
+        yield session
 
 
 async def complete(session: aiohttp.ClientSession, max_tokens: int) -> Any:
@@ -231,12 +233,13 @@ class Stream:
     end: str | None = None  # the terminal event
     error: Any = None
     status: int = 0
+    headers: Mapping[str, str] = attrs.field(factory=dict)
 
     async def run(self, session: aiohttp.ClientSession, max_tokens: int) -> None:
         body = {"prompt": "x", "max_tokens": max_tokens}
         event = "token"
         async with session.post("/generate", json=body) as response:
-            self.status = response.status
+            self.status, self.headers = response.status, response.headers
             if response.status != 200:
                 self.end, self.error = "refused", (await response.json())["error"]
             async for line in response.content:
@@ -318,6 +321,62 @@ async def test_limits_are_counted_for_all_gateways_and_reloaded_in_all(server: S
             del client.headers["Authorization"]
             await answered(client, "/v1/models", 200)
         assert (await complete(anyone, 1))["usage"]["completion_tokens"] == 1
+
+
+async def test_queues_and_tokens_a_minute_are_counted_for_all_gateways_and_workers(
+    server: Server,
+) -> None:
+    before = server.file.read_text()
+    found = len(server.told("worker_found"))
+    os.kill(server.pid("worker"), signal.SIGKILL)
+    server.file.write_text(
+        f"""{before}
+        [tenants.acme]
+        keys = ["{key_hash(KEY.encode())}"]
+        tokens_per_minute = 100
+        [tenants.busy]
+        keys = ["{key_hash(b"sk-busy")}"]
+        max_running = 1
+        max_waiting = 1
+        """
+    )
+    server.process.send_signal(signal.SIGHUP)  # while there is no worker
+    await server.until(lambda: len(server.told("worker_found")) == found + 2)
+    one, other = server.gateways().values()
+    async with AsyncExitStack() as clients:
+        server.key = KEY
+        first = await clients.enter_async_context(client_of(server, one))
+        second = await clients.enter_async_context(client_of(server, other))
+        await complete(first, 300)
+        refused = Stream()
+        await refused.run(second, 1)
+        assert (refused.status, refused.error["code"]) == (429, "tokens_per_minute")
+        retry_after_s = int(refused.headers["Retry-After"])
+        assert 60 < retry_after_s <= 1 + (300 + 3 - 100) * 60 / 100
+
+        server.key = "sk-busy"
+        first = await clients.enter_async_context(client_of(server, one))
+        second = await clients.enter_async_context(client_of(server, other))
+        third = await clients.enter_async_context(client_of(server, other))
+        runs, waits, refused = Stream(), Stream(), Stream()
+        added = len(server.told("added"))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(runs.run, first, 3000)
+            await server.until(lambda: runs.tokens)
+            tasks.start_soon(waits.run, second, 1)
+            await server.until(lambda: len(server.told("added")) == added + 2)
+            await refused.run(third, 1)
+            assert (refused.status, refused.error["code"]) == (429, "tenant_queue_full")
+            async with third.post(f"/v1/requests/{runs.id}/cancel") as response:
+                assert response.status == 200
+        assert (waits.end, waits.tokens) == ("done", 1)
+
+    server.key = None
+    server.file.write_text(before)
+    server.process.send_signal(signal.SIGHUP)
+    async with sessions(server) as anyone:
+        for _ in range(2):
+            await answered(anyone, "/v1/models", 200)
 
 
 async def answered(client: aiohttp.ClientSession, path: str, status: int) -> None:
@@ -421,7 +480,7 @@ async def test_a_lost_worker_ends_every_request_and_is_replaced(server: Server) 
 
 
 async def test_told_to_stop_the_gateways_drain_and_then_the_worker_ends(tmp_path: Path) -> None:
-    with started(tmp_path, drain_timeout_s=3) as server:
+    with started(tmp_path, server="drain_timeout_s = 3") as server:
         await server.ready()
         short, long = Stream(), Stream()
         one, other = server.gateways().values()
@@ -456,6 +515,62 @@ async def test_when_the_parent_is_killed_its_children_end_by_themselves(tmp_path
         (line,) = server.told("process_started", which="worker")
         assert not Path(line["link"]).parent.exists()
     assert stream.end == "error"
+
+
+async def test_told_twice_to_stop_nothing_is_waited_for(tmp_path: Path) -> None:
+    with started(tmp_path, server="drain_timeout_s = 1000") as server:
+        await server.ready()
+        streams = [Stream(), Stream()]
+        async with AsyncExitStack() as clients, anyio.create_task_group() as tasks:
+            for stream, name in zip(streams, server.gateways().values(), strict=True):
+                client = await clients.enter_async_context(client_of(server, name))
+                tasks.start_soon(stream.run, client, 4000)
+            await server.until(lambda: all(stream.tokens for stream in streams))
+            server.process.send_signal(signal.SIGINT)
+            await server.until(lambda: len(server.told("draining")) == 2)
+            server.process.send_signal(signal.SIGTERM)
+        await ended(server, 0)
+    assert [(stream.end, stream.error["code"]) for stream in streams] == [("error", "draining")] * 2
+
+
+async def test_told_to_stop_while_its_processes_start_it_stops(tmp_path: Path) -> None:
+    with started(tmp_path, server="drain_timeout_s = 1000") as server:
+        await server.until(lambda: server.told("process_started"))
+        server.process.send_signal(signal.SIGTERM)
+        await ended(server, 0)
+    assert server.said == []
+    assert server.told("process_died") == []
+
+
+async def test_a_worker_that_hangs_makes_its_gateway_unready_until_it_goes_on(
+    tmp_path: Path,
+) -> None:
+    with started(tmp_path, gateways=1, server="step_deadline_s = 0.5") as server:
+        await server.until(lambda: server.said and server.gateways())
+        stream = Stream()
+        async with sessions(server) as session, anyio.create_task_group() as clients:
+            clients.start_soon(stream.run, session, 200)
+            await server.until(lambda: stream.tokens)
+            os.kill(server.pid("worker"), signal.SIGSTOP)
+            try:
+                await answered(session, "/health/ready", 503)
+                await answered(session, "/health/live", 200)
+                assert server.told("engine_stalled", process="gateway-1")
+            finally:
+                os.kill(server.pid("worker"), signal.SIGCONT)
+            await answered(session, "/health/ready", 200)
+        assert (stream.end, stream.tokens) == ("done", 200)
+        os.kill(server.pid("worker"), signal.SIGSTOP)  # and one that hangs holds up no stop
+        server.process.send_signal(signal.SIGTERM)
+        await ended(server, 0)
+
+
+async def ended(server: Server, code: int) -> None:
+    with anyio.fail_after(HANG_S):
+        assert await anyio.to_thread.run_sync(server.process.wait) == code
+    await server.until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in server.pids()))
+    for line in server.told("process_started"):
+        assert not Path(line["link"]).parent.exists()
 
 
 async def nobody_left(server: Server) -> None:
