@@ -1,6 +1,6 @@
 """`make bench-door`: streaming front ends beside ours, CPU per event and events per second.
 
-    python benchmarks/door.py [--streams 1000] [--tokens 100] [--repeat 5] [--memory]
+    python benchmarks/door.py [--streams 1000] [--tokens 100] [--repeat 5]
 
 Every server is a process of its own; the clients, in this one, only count bytes. Each side's best
 of the repetitions counts: whatever else the machine does can only slow it down.
@@ -8,6 +8,7 @@ of the repetitions counts: whatever else the machine does can only slow it down.
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,12 +16,21 @@ from typing import Annotated, Any
 
 import attrs
 import cyclopts
+import numpy as np
 import orjson
 from cyclopts import Parameter
 from door_reader import Ask, Readers, message, post
+from door_servers import LOAD as IDLE
+from door_servers import PaddedText
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+
+from plancha.generation import Generation
+from plancha.messages import Frame
+from plancha.outbox import Stream
+from plancha.outboxes import Outboxes
+from plancha.record import Record
 
 SERVERS = Path(__file__).with_name("door_servers.py")
 GENERATE = post("/generate", b'{"prompt":"x","max_tokens":100000}')
@@ -28,6 +38,9 @@ COMPLETION = post(
     "/v1/completions", b'{"prompt":"x","max_tokens":100000,"stream":true,"request_id":"r"}'
 )
 SOCKET = message(b'{"type":"generate","id":"r","prompt":"x","max_tokens":100000}')
+
+MANY = 10_000
+BATCH = 1600
 
 notes = Console(stderr=True)
 
@@ -95,7 +108,6 @@ def _process(
     server = subprocess.Popen(
         [sys.executable, str(SERVERS), *arguments],
         stdout=subprocess.PIPE,
-        stderr=sys.stderr if "--loud" in sys.argv else subprocess.DEVNULL,
     )
     assert server.stdout is not None
     try:
@@ -111,27 +123,43 @@ def main(
     tokens: int = 100,
     repeat: int = 5,
     only: Annotated[list[str], Parameter(negative=())] | None = None,
-    loud: bool = False,
 ) -> None:
-    """Measure every side, in turn, and show the best of each."""
+    """Measure every side in turn and show the best of each; then the fan-out, and the memory.
+
+    Parameters
+    ----------
+    streams
+        Clients at once.
+    tokens
+        Steps that count, of one token for each client.
+    repeat
+        Runs of each side.
+    only
+        Names of servers in door_servers.py.
+    """
     sides = [side for side in SIDES if only is None or side.server in only]
     found: dict[Side, list[Found]] = {side: [] for side in sides}
     runs = [side for _ in range(repeat) for side in sides]
     for side in track(runs, "serving", transient=True, console=notes):
         found[side].append(run(side, streams, tokens))
-    Console().print(speed_table(found, streams))
+    console = Console()
+    console.print(speed_table(found, streams))
+    if only is None:
+        console.print(fan_out_table())
+        many = run(SIDES[2], MANY, 50)
+        console.print(memory_table(many.rss_mib))
 
 
 def speed_table(found: dict[Side, list[Found]], streams: int) -> Table:
     """Best of each side, beside its baseline."""
     table = Table(
         "server",
-        "events/s",
-        "CPU µs an event",
+        "tokens/s",
+        "CPU µs",
         "bytes",
         "times the baseline",
         "target",
-        title=f"{streams:,} streams, per token",
+        title=f"{streams:,} streams, per token; the best of {len(next(iter(found.values())))}",
     )
     best = {side: max(each.per_s for each in runs) for side, runs in found.items()}
     for side, runs in found.items():
@@ -144,6 +172,52 @@ def speed_table(found: dict[Side, list[Found]], streams: int) -> Table:
             f"{best[side] / base[0]:.2f}" if base else "",
             "" if side.target is None else f"{side.target:g}",
         )
+    return table
+
+
+def fan_out_table() -> Table:
+    """A step's frame on its way to the outboxes of a full batch."""
+    table = Table("", "µs per token", title=f"a frame reaches {BATCH:,} outboxes, without sockets")
+    to_outboxes, to_sinks = fan_out_us(BATCH)
+    table.add_row("into the outboxes", f"{to_outboxes:.3f}")
+    table.add_row("and an empty sink for each", f"{to_sinks:.3f}")
+    return table
+
+
+def fan_out_us(streams: int) -> tuple[float, float]:
+    """Per token, the best of fifty frames: `deliver` alone, and with a sink that does nothing."""
+    outboxes = Outboxes()
+    generations = [_generation(number) for number in range(streams)]
+    for generation in generations:
+        outboxes.add(generation)
+        generation.attach(lambda: None)
+    frame = Frame(np.arange(streams), np.full(streams, 7, np.int32), (), (), IDLE)
+    delivered, woken = [], []
+    for _ in range(50):
+        begun = time.perf_counter()
+        outboxes.deliver(frame)
+        filled = time.perf_counter()
+        outboxes.wake_all()
+        delivered.append(filled - begun)
+        woken.append(time.perf_counter() - begun)
+        for generation in generations:
+            generation.take()
+    return 1e6 * min(delivered) / streams, 1e6 * min(woken) / streams
+
+
+def _generation(number: int) -> Generation:
+    text = PaddedText(5).stream()
+    stream = Stream(number=number, index=0, prompt=np.array([1], np.int32), text=text)
+    record = Record(id=str(number), label=None, tenant="", model="", created=0, input_tokens=1)
+    return Generation(record, (stream,), lambda control: None)
+
+
+def memory_table(rss_mib: dict[str, float]) -> Table:
+    """What the gateway's process holds while many streams come and go."""
+    table = Table("when", "MiB", "KiB a stream", title=f"{MANY:,} open streams of /generate")
+    start = rss_mib["start"]
+    for when, rss in rss_mib.items():
+        table.add_row(when, f"{rss:,.0f}", f"{(rss - start) * 1024 / MANY:.1f}")
     return table
 
 

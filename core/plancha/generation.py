@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Self
 
 import anyio
+import attrs
 import structlog
 
 from plancha.failure import STALLED, Failure, RequestFailed, engine_error
@@ -19,6 +20,7 @@ Sink = Callable[[], None]
 """Called on the event loop when a generation has `more`, once however much came since."""
 
 
+@attrs.define(eq=False)
 class Generation:
     """The streams of one request, until each has ended.
 
@@ -28,21 +30,15 @@ class Generation:
     before stay valid. Use as an async context manager: leaving it early cancels what still runs.
     """
 
-    def __init__(
-        self,
-        record: Record,
-        streams: tuple[Stream, ...],
-        send_control: Callable[[Control], None],
-    ) -> None:
-        self.record = record
-        self.streams = streams
-        self.more = False  # `take` has something to give, or to say
-        self.ended = False  # everything has been taken, or it broke off
-        self.queued = False  # for its turn to be woken
-        self._send_control = send_control
-        self._sink: Sink | None = None
-        self._news: anyio.Event | None = None  # somebody iterates and waits
-        self._failure: Failure | None = None  # ends the request at once
+    record: Record
+    streams: tuple[Stream, ...]
+    _send_control: Callable[[Control], None]
+    more: bool = False  # `take` has something to give, or to say
+    ended: bool = False  # everything has been taken, or it broke off
+    queued: bool = False  # for its turn to be woken
+    _sink: Sink | None = None
+    _news: anyio.Event | None = None  # somebody iterates and waits
+    _failure: Failure | None = None  # ends the request at once
 
     async def __aenter__(self) -> Self:
         return self

@@ -149,16 +149,16 @@ class Conversation:
         await self._send(events.queued())
         ended = anyio.Event()
         delivery = Delivery(
-            generation,
-            self._sender,
-            events,
+            generation=generation,
+            outlet=self._sender,
+            events=events,
             most_pending=self._options.max_pending_tokens,
             on_full=self._sender.notice,
             on_end=ended.set,
         )
         self._sender.add(delivery)
         try:
-            delivery.begin([])
+            delivery.begin()
             await ended.wait()
         finally:
             self._sender.remove(delivery)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
+import attrs
 import structlog
 
 from plancha.failure import Failure, RequestFailed, engine_error
@@ -42,6 +43,7 @@ class Events(Protocol):
         ...
 
 
+@attrs.define(eq=False, kw_only=True)
 class Delivery:
     """Sends what `events` makes of a generation's deltas, whenever there are some.
 
@@ -51,74 +53,55 @@ class Delivery:
     last is its owner's to say.
     """
 
-    def __init__(
-        self,
-        generation: Generation,
-        outlet: Outlet,
-        events: Events,
-        *,
-        most_pending: int,
-        on_full: Callable[[], None],
-        on_end: Callable[[], None],
-    ) -> None:
-        self.over = False
-        self.failure: Failure | None = None  # why it broke off
-        self._generation = generation
-        self._outlet = outlet
-        self._events = events
-        self._most_pending = most_pending
-        self._on_full = on_full
-        self._on_end = on_end
+    generation: Generation
+    outlet: Outlet
+    events: Events
+    most_pending: int
+    on_full: Callable[[], None]
+    on_end: Callable[[], None]
+    over: bool = attrs.field(default=False, init=False)
+    failure: Failure | None = attrs.field(default=None, init=False)  # why it broke off
 
-    def begin(self, first: list[Delta]) -> None:
-        """Send `first`, which were already taken, and from now on whatever comes."""
-        self._generation.attach(self.push)
-        self._push(first)
+    def begin(self) -> None:
+        """From now on send whatever comes, and what came."""
+        self.generation.attach(self.push)
+        self.push()
 
     def push(self) -> None:
         """Send what has come, as far as the outlet takes it. Raises nothing."""
-        self._push([])
-
-    def stop(self, failure: Failure) -> None:
-        """Break it off, unless it is over."""
-        if not self.over:
-            self._generation.abort(failure)
-            self._end(failure)
-
-    def _push(self, first: list[Delta]) -> None:
+        generation = self.generation
         try:
-            if first:
-                self._send(self._events.deltas(uncancelled(first)))
-            if not self.over:
-                self._send_more()
+            while generation.more and not self.over:
+                if self.outlet.full:
+                    generation.hold(self.most_pending)
+                    self.on_full()
+                    return
+                token = generation.take_token()
+                data = self.events.token(*token) if token is not None else self._next()
+                if data:
+                    self.outlet.send(data)
         except RequestFailed as failed:
             self._end(failed.failure)
         except ConnectionError:
             self._end(CANCELLED)
         except Exception:
-            log.exception("stream_failed", request=self._generation.record.id)
+            log.exception("stream_failed", request=generation.record.id)
             self.stop(engine_error())
 
-    def _send_more(self) -> None:
-        generation, events = self._generation, self._events
-        while generation.more:
-            if self._outlet.full:
-                generation.hold(self._most_pending)
-                return self._on_full()
-            token = generation.take_token()
-            if token is not None:
-                return self._send(events.token(*token))
-            deltas = generation.take(TOKENS_AT_ONCE)
-            if deltas:
-                self._send(events.deltas(uncancelled(deltas)))
-            elif generation.ended:
-                return self._end(None)
-        return None
+    def stop(self, failure: Failure) -> None:
+        """Break it off, unless it is over."""
+        if not self.over:
+            self.generation.abort(failure)
+            self._end(failure)
 
-    def _send(self, data: bytes) -> None:
-        if data:
-            self._outlet.send(data)
+    def _next(self) -> bytes:
+        deltas = self.generation.take(TOKENS_AT_ONCE)
+        if deltas:
+            return self.events.deltas(uncancelled(deltas))
+        if self.generation.ended:
+            self._end(None)
+        return b""
 
     def _end(self, failure: Failure | None) -> None:
         self.over, self.failure = True, failure
-        self._on_end()
+        self.on_end()

@@ -63,10 +63,13 @@ async def stream_events(
     first: list[Delta] = []
     with anyio.move_on_after(options.headers_after_s):
         first = uncancelled(await anext(generation))
+    opening = events.deltas(first) if first else HEARTBEAT
     response = web.StreamResponse(headers=HEADERS)
     writer = await open_body(request, response, options.max_pending_bytes)
     with suppress(ConnectionError):  # the client is gone
-        await _Line(writer, generation, events, options).run(first)
+        if opening:
+            writer.send(opening)
+        await _Line(writer, generation, events, options).run()
     return response
 
 
@@ -86,22 +89,20 @@ class _Line:
         self._record = generation.record
         self._news = anyio.Event()
         self._delivery = delivery.Delivery(
-            generation,
-            writer,
-            events,
+            generation=generation,
+            outlet=writer,
+            events=events,
             most_pending=options.max_pending_tokens,
             on_full=self._notice,
             on_end=self._notice,
         )
 
-    async def run(self, first: list[Delta]) -> None:
+    async def run(self) -> None:
         """To the last event, and until the client has taken it or is given up.
 
         Raises `ConnectionError` when the client is gone.
         """
-        if not first:
-            self._writer.send(HEARTBEAT)
-        self._delivery.begin(first)
+        self._delivery.begin()
         while not self._delivery.over:
             await (self._make_room() if self._writer.full else self._keep_alive())
         failure = self._delivery.failure
