@@ -99,9 +99,16 @@ class Backlog:
         return Full(self.waiting, self.site.max_waiting)
 
     def full_for(self, tenant: str, added: int) -> Full | None:
-        """Whether they would be too many for this tenant, whose own bound may be None."""
+        """Whether they would be too many for this tenant.
+
+        Without a bound of its own, and beside other tenants, it may have as many as it leaves free:
+        so whoever floods leaves places for the others (the dynamic threshold of Choudhury and
+        Hahne, "Dynamic queue length thresholds", 1998).
+        """
         limit = self.site.tenant(tenant).max_waiting
         outside = self._outside_of(tenant)
+        if limit is None and self._is_shared:
+            limit = _half(self.site.max_waiting - max(0, self._outside() - outside))
         if limit is None or outside + added <= limit:
             return None
         return Full(max(0, outside), limit)
@@ -109,11 +116,12 @@ class Backlog:
     def most(self, tenant: str) -> int:
         """Sequences that one request of this tenant may have, were it alone here."""
         limits, slots = self.site.tenant(tenant), self.site.max_sequences
-        most = self.site.max_waiting + slots
-        if limits.max_waiting is None:
-            return most
+        places = self.site.max_waiting
+        own = limits.max_waiting
+        if own is None:
+            own = _half(places) if self._is_shared else places
         own_slots = slots if limits.max_running is None else min(slots, limits.max_running)
-        return min(most, limits.max_waiting + own_slots)
+        return min(places + slots, own + own_slots)
 
     def tiers(self) -> list[int]:
         """Those in which somebody has yet to join, the best first."""
@@ -140,6 +148,10 @@ class Backlog:
             tokens += line.tokens * taken / line.sequences
         return Ahead(better, turns, tokens)
 
+    @property
+    def _is_shared(self) -> bool:
+        return len(self.site.tenants) > 1
+
     def _outside(self) -> int:
         return self._total - self.batch.occupied - self.free_slots
 
@@ -149,3 +161,7 @@ class Backlog:
         if limit is not None:
             slots = min(slots, max(0, limit - running))
         return self._accepted[tenant] - running - slots
+
+
+def _half(places: int) -> int:
+    return (places + 1) // 2

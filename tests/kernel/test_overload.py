@@ -99,10 +99,26 @@ def test_what_can_never_fit_is_told_even_when_the_queue_is_full(rig: Any) -> Non
 
 
 def test_the_whole_queue_has_a_bound_of_its_own(rig: Any) -> None:
-    simulation = fair(rig).chain(tenants=TENANTS)
-    per_tenant = {name: len(crowd(simulation, name, 40)[0]) for name in "abcd"}
-    assert per_tenant == {"a": 24, "b": 24, "c": 24, "d": 0}  # c and d have no bound of their own
-    assert crowd(simulation, "d", 1)[1] == {"queue_full": 1}
+    simulation = fair(rig).chain(tenants={name: Tenant(max_waiting=30) for name in "abc"})
+    per_tenant = {name: len(crowd(simulation, name, 40)[0]) for name in "abc"}
+    assert per_tenant == {"a": 8 + 30, "b": 64 - 30, "c": 0}
+    assert crowd(simulation, "c", 1)[1] == {"queue_full": 1}
+
+
+def test_who_floods_without_a_bound_leaves_places_for_others(rig: Any) -> None:
+    simulation = fair(rig).chain(tenants={name: Tenant() for name in "abc"})
+    accepted, codes = crowd(simulation, "a", 100)
+    assert (len(accepted), set(codes)) == (8 + 32, {"tenant_queue_full"})
+    while simulation.planner.batch.free_slots:
+        simulation.step()
+    assert len(crowd(simulation, "b", 100)[0]) == 16  # half of what "a" left
+    assert len(crowd(simulation, "c", 100)[0]) == 8
+
+
+def test_alone_a_tenant_may_fill_the_queue(rig: Any) -> None:
+    simulation = fair(rig).chain(tenants={"a": Tenant()})
+    accepted, codes = crowd(simulation, "a", 100)
+    assert (len(accepted), set(codes)) == (8 + 64, {"queue_full"})
 
 
 def test_a_slot_that_a_running_limit_keeps_from_a_tenant_is_not_free_for_it(rig: Any) -> None:
