@@ -100,12 +100,12 @@ class Child:
                 return None
             words.push(setup)
             await self._listen(words)
-            return await process.wait()
         finally:
             self._words = None
             words.close()
             with anyio.CancelScope(shield=True):
                 await _end(process)
+        return process.returncode
 
     async def _start(self) -> tuple[anyio.abc.Process, MessageStream]:
         """A new process, and the words to and from it."""

@@ -16,6 +16,7 @@ from plancha_app.words import FromChild, Listening, Setup, Update, written
 HANG_S = 30
 
 REPEATING = """
+import anyio
 from plancha.link import LinkLost
 from plancha_app.child_process import run
 from plancha_app.words import Drain, Listening, Update, read
@@ -26,6 +27,9 @@ async def work(parent, deployment, link):
         match await parent.receive():
             case Update(text):
                 parent.push(Listening((read(text).model.name,)))
+            case Drain() if deployment.model.name == "stuck":
+                parent.close()
+                await anyio.sleep_forever()
             case Drain():
                 return
 
@@ -123,6 +127,17 @@ async def test_what_changes_while_a_process_starts_reaches_it(
     while_starting(monkeypatch, step, lambda: place.rename("b"))
     async with kept(place):
         await place.hear("b")
+
+
+async def test_a_process_that_says_it_has_ended_and_does_not_is_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("plancha_app.child.PARTING_S", 0.1)
+    place = Place(Deployment(model=Model(name="stuck")))
+    async with kept(place):
+        await place.hear("stuck")
+        place.child.drain()
+        await place.child.gone.wait()
 
 
 async def test_a_process_that_the_system_cannot_start_now_is_started_later(
