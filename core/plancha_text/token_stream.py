@@ -45,13 +45,13 @@ class TokenStream:
 
     def push(self, token: int) -> str:
         """Text that can be shown now. Ids beyond the vocabulary add nothing."""
-        if self.stopped:
+        matcher = self._matcher
+        if matcher is None:
+            return self._decode(token)
+        if matcher.matched:
             return ""
         self._tokens += 1
-        text = self._decode(token)
-        if self._matcher is None:
-            return text
-        return self._matcher.push(text, self._tokens >= self._min_tokens)
+        return matcher.push(self._decode(token), self._tokens >= self._min_tokens)
 
     @property
     def stopped(self) -> bool:
