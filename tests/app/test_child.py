@@ -140,6 +140,31 @@ async def test_a_process_that_says_it_has_ended_and_does_not_is_killed(
         await place.child.gone.wait()
 
 
+async def test_a_process_that_keeps_dying_is_started_less_and_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, lives, pauses = [0.0], [*[1.0] * 8, 100.0, *[1.0] * 3], list[float]()
+
+    async def live(child: Child) -> int:
+        clock[0] += lives.pop(0)
+        return 1
+
+    def pause(delay_s: float) -> anyio.CancelScope:
+        pauses.append(delay_s)
+        if not lives:
+            place.child.stop()
+        return anyio.CancelScope(deadline=0)
+
+    place = Place()
+    monkeypatch.setattr(Child, "_live", live)
+    monkeypatch.setattr("plancha_app.child.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("plancha_app.child.anyio.move_on_after", pause)
+    await place.child.keep()
+
+    doubled = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0]
+    assert pauses == pytest.approx([*doubled, 0.1, 0.2, 0.4, 0.8])
+
+
 async def test_a_process_that_the_system_cannot_start_now_is_started_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
