@@ -35,7 +35,7 @@ test: $(READY) ## run the tests; ARGS=… for pytest
 	$(BIN)/pytest $(ARGS)
 
 fuzz: $(READY) ## two minutes of bad input: every door and every parser
-	$(BIN)/pytest -m fuzz --hypothesis-profile=fuzz $(ARGS)
+	$(BIN)/pytest tests/fuzz -m fuzz --hypothesis-profile=fuzz $(ARGS)
 
 check: $(READY) ## lint, format, types and layers
 	$(BIN)/ruff check
