@@ -187,7 +187,7 @@ def writers(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[SocketWriter]]:
 
 
 def buffered(writer: SocketWriter) -> int:
-    return writer._transport().get_write_buffer_size()
+    return writer.transport().get_write_buffer_size()
 
 
 def streams_of(server: Any) -> dict[int, Any]:
@@ -432,11 +432,11 @@ async def test_aiohttp_still_tells_when_a_connection_is_full_and_when_it_is_not(
         while not writer.full:
             writer.send(b"x" * 1000)
             pieces += 1
-        assert PENDING_BYTES <= writer._transport().get_write_buffer_size() < PENDING_BYTES + 1100
+        assert PENDING_BYTES <= writer.transport().get_write_buffer_size() < PENDING_BYTES + 1100
         assert not await writer.drained(0.001)
         filled.set()
         assert await writer.drained(60)
-        assert writer._transport().get_write_buffer_size() <= PENDING_BYTES // 4
+        assert writer.transport().get_write_buffer_size() <= PENDING_BYTES // 4
         drained.set()
         writer.send(b"%d" % pieces)
         return response
@@ -491,12 +491,10 @@ class Trickle:
 async def test_whoever_takes_a_little_is_not_stalled(monkeypatch: pytest.MonkeyPatch) -> None:
     forever = anyio.Event()
     transport = Trickle([90, 80, 80, 70, 70, 60, 60, 60])
-    writer = object.__new__(SocketWriter)
     protocol = attrs.make_class("Protocol", {"writing_paused": attrs.field(default=True)})()
     stream = attrs.make_class("Stream", {"drain": attrs.field()})(forever.wait)
-    for name, value in {"_protocol": protocol, "_stream": stream, "_draining": None}.items():
-        setattr(writer, name, value)
-    monkeypatch.setattr(writer, "_transport", lambda: transport)
+    writer = SocketWriter(protocol, stream, chunk)
+    monkeypatch.setattr(SocketWriter, "transport", lambda self: transport)
     assert not await writer.drained(0.001)
     assert transport.sizes == [60]
     forever.set()

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 import anyio
 import attrs
@@ -85,7 +84,7 @@ class Conversation:
                 self._start(client_id, ask, tasks)
         except RequestFailed as failed:
             about = None if client_id in self._running else client_id
-            await self._send(refused(about, failed.failure))
+            await self._sender.send(refused(about, failed.failure))
 
     def _cancel(self, client_id: str, rest: dict[str, object]) -> None:
         """A request that has ended meanwhile is no mistake."""
@@ -116,8 +115,7 @@ class Conversation:
             # Before the terminal message, after which the client may use the id again.
             del self._running[client_id]
             self._ended.set()
-        with suppress(ConnectionError):
-            self._sender.send(last)
+        self._sender.send_last(last)
 
     async def _generate(self, client_id: str, call: Call, scope: anyio.CancelScope) -> bytes:
         """Everything but the terminal message, which is returned."""
@@ -146,11 +144,11 @@ class Conversation:
 
     async def _deliver(self, events: SocketEvents, generation: Generation) -> None:
         """From `queued` to the last token. Raises `RequestFailed`."""
-        await self._send(events.queued())
+        await self._sender.send(events.queued())
         ended = anyio.Event()
         delivery = Delivery(
             generation=generation,
-            outlet=self._sender,
+            outlet=self._sender.writer,
             events=events,
             most_pending=self._options.max_pending_tokens,
             on_full=self._sender.notice,
@@ -164,11 +162,6 @@ class Conversation:
             self._sender.remove(delivery)
         if delivery.failure is not None:
             raise RequestFailed(delivery.failure)
-
-    async def _send(self, message: bytes) -> None:
-        await self._sender.room()
-        with suppress(ConnectionError):  # a client that left is noticed by reading
-            self._sender.send(message)
 
 
 def _last(client_id: str, events: SocketEvents | None, failure: Failure | None) -> bytes:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from contextlib import suppress
+from time import monotonic
 from typing import Protocol
 
 import anyio
@@ -122,11 +123,11 @@ class _Line:
     async def _keep_alive(self) -> None:
         """Until there is news; a heartbeat if nothing was sent for so long."""
         interval_s = self._options.heartbeat_s or math.inf
-        with anyio.CancelScope(deadline=self._writer.sent_at + interval_s):
+        with anyio.move_on_after(self._writer.sent_at + interval_s - monotonic()):
             await self._news.wait()
             self._news = anyio.Event()
             return
-        due = anyio.current_time() >= self._writer.sent_at + interval_s
+        due = monotonic() >= self._writer.sent_at + interval_s
         if due and not self._writer.full:
             self._writer.send(HEARTBEAT)
 

@@ -1,10 +1,10 @@
 """What goes out on one WebSocket, for all of its requests together."""
 
 from collections import deque
+from contextlib import suppress
 
 import anyio
 import structlog
-from aiohttp import web
 
 from plancha.failure import stalled
 from plancha_transports.delivery import Delivery
@@ -14,33 +14,29 @@ log = structlog.get_logger()
 
 
 class SocketSender:
-    """A `plancha_transports.delivery.Outlet` of whole messages, shared by many deliveries.
+    """Single messages, and the deliveries that share the socket's `writer`.
 
     When the socket is full all of them wait; `run` sees to it that they go on in turn, or that they
     are broken off when the client takes nothing for `stall_timeout_s`. If it takes nothing for as
     long again, not even that, the connection is closed.
     """
 
-    def __init__(
-        self, socket: web.WebSocketResponse, writer: SocketWriter, stall_timeout_s: float
-    ) -> None:
-        self._socket = socket
-        self._writer = writer
+    def __init__(self, writer: SocketWriter, stall_timeout_s: float) -> None:
+        self.writer = writer
         self._stall_timeout_s = stall_timeout_s
         self._deliveries: deque[Delivery] = deque()
         self._lagging = anyio.Event()
         self._room = anyio.Event()
 
-    @property
-    def full(self) -> bool:
-        """The client lags."""
-        return self._writer.full
+    async def send(self, message: bytes) -> None:
+        """When there is `room`. To a client that is gone, nothing."""
+        await self.room()
+        self.send_last(message)
 
-    def send(self, data: bytes) -> None:
-        """One message, full or not. Raises `ConnectionError` when the client is gone."""
-        if self._socket.closed:  # nothing may follow a close frame
-            raise ConnectionResetError("the socket is closed")
-        self._writer.send(data)
+    def send_last(self, message: bytes) -> None:
+        """At once: full or not, it is the last that its request has to say."""
+        with suppress(ConnectionError):  # a client that left is noticed by reading
+            self.writer.send(message)
 
     def add(self, delivery: Delivery) -> None:
         """It is pushed from now on when there is room again."""
@@ -56,7 +52,7 @@ class SocketSender:
 
     async def room(self) -> None:
         """Wait while the client lags, but no longer than until it counts as stalled."""
-        if self.full:
+        if self.writer.full:
             self.notice()
             await self._room.wait()
 
@@ -71,13 +67,13 @@ class SocketSender:
                 return self._let_in()
 
     async def _make_room(self) -> None:
-        if not await self._writer.drained(self._stall_timeout_s):
+        if not await self.writer.drained(self._stall_timeout_s):
             log.warning("reader_stalled", timeout_s=self._stall_timeout_s)
             for delivery in list(self._deliveries):
                 delivery.stop(stalled(self._stall_timeout_s))
             self._let_in()
-            if not await self._writer.drained(self._stall_timeout_s):
-                self._writer.abort()
+            if not await self.writer.drained(self._stall_timeout_s):
+                self.writer.abort()
         self._let_in()
         for _ in range(len(self._deliveries)):
             self._deliveries[0].push()

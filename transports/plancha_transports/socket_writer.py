@@ -10,9 +10,12 @@ import asyncio
 import socket
 import struct
 from collections.abc import Callable
+from time import monotonic
 
+import attrs
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
+from aiohttp.base_protocol import BaseProtocol
 
 Frame = Callable[[bytes], bytes]
 """What is put around a piece on the wire."""
@@ -33,6 +36,7 @@ def text_message(data: bytes) -> bytes:
     return b"\x81\x7f" + size.to_bytes(8, "big") + data
 
 
+@attrs.define(eq=False)
 class SocketWriter:
     """Writes without waiting, and says when it should have waited.
 
@@ -41,20 +45,12 @@ class SocketWriter:
     as many: left alone, Linux takes up to four megabytes of what nobody reads.
     """
 
-    def __init__(
-        self, request: web.Request, stream: AbstractStreamWriter, frame: Frame, most_pending: int
-    ) -> None:
-        self._protocol = request.protocol
-        self._stream = stream
-        self._frame = frame
-        self._loop = asyncio.get_running_loop()
-        self._draining: asyncio.Task[None] | None = None
-        self.sent_at = self._loop.time()
-        transport = self._transport()
-        transport.set_write_buffer_limits(high=most_pending)
-        transport.get_extra_info("socket").setsockopt(
-            socket.SOL_SOCKET, socket.SO_SNDBUF, most_pending
-        )
+    _protocol: BaseProtocol
+    _stream: AbstractStreamWriter
+    _frame: Frame
+    sent_at: float = attrs.field(factory=monotonic, init=False)
+    _stopped: bool = attrs.field(default=False, init=False)
+    _draining: asyncio.Task[None] | None = attrs.field(default=None, init=False)
 
     @property
     def full(self) -> bool:
@@ -64,9 +60,9 @@ class SocketWriter:
     def send(self, data: bytes) -> None:
         """Hand a piece to the socket, full or not. Raises `ConnectionError` when it is gone."""
         transport = self._protocol.transport
-        if transport is None or transport.is_closing():
+        if transport is None or self._stopped or transport.is_closing():
             raise ConnectionResetError("the connection is closed")
-        self.sent_at = self._loop.time()
+        self.sent_at = monotonic()
         transport.write(self._frame(data))
 
     async def drained(self, patience_s: float) -> bool:
@@ -75,7 +71,7 @@ class SocketWriter:
         Raises `ConnectionError` when it is gone. For one caller at a time.
         """
         while self.full:
-            before = self._transport().get_write_buffer_size()
+            before = self.transport().get_write_buffer_size()
             if self._draining is None:
                 self._draining = asyncio.ensure_future(self._stream.drain())
                 self._draining.add_done_callback(_retrieved)
@@ -86,10 +82,14 @@ class SocketWriter:
                 if draining.cancelled():
                     raise ConnectionResetError("the connection is being closed")
                 draining.result()
-                self._transport()
-            elif self._transport().get_write_buffer_size() >= before:
+                self.transport()
+            elif self.transport().get_write_buffer_size() >= before:
                 return False
         return True
+
+    def stop(self) -> None:
+        """Send nothing any more: every `send` raises `ConnectionError`."""
+        self._stopped = True
 
     def abort(self) -> None:
         """Reset the connection; what is buffered here and in the kernel is lost."""
@@ -100,7 +100,8 @@ class SocketWriter:
             )
             transport.abort()
 
-    def _transport(self) -> asyncio.Transport:
+    def transport(self) -> asyncio.Transport:
+        """What carries it. Raises `ConnectionError` when it is gone."""
         transport = self._protocol.transport
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the connection is closed")
@@ -118,16 +119,25 @@ async def open_body(
     assert stream is not None, "a response is started once"
     stream.send_headers()
     chunked = response.headers.get("Transfer-Encoding") == "chunked"  # not to an HTTP/1.0 client
-    return SocketWriter(request, stream, chunk if chunked else bytes, most_pending)
+    return _bounded(
+        SocketWriter(request.protocol, stream, chunk if chunked else bytes), most_pending
+    )
 
 
 async def open_messages(
     request: web.Request, response: web.WebSocketResponse, most_pending: int
 ) -> SocketWriter:
-    """Upgrade; what is written then are text messages, not to be sent once it is closed."""
+    """Upgrade; what is written then are text messages. To be stopped before a close frame."""
     stream = await response.prepare(request)
     assert stream is not None, "a socket is opened once"
-    return SocketWriter(request, stream, text_message, most_pending)
+    return _bounded(SocketWriter(request.protocol, stream, text_message), most_pending)
+
+
+def _bounded(writer: SocketWriter, most_pending: int) -> SocketWriter:
+    transport = writer.transport()
+    transport.set_write_buffer_limits(high=most_pending)
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, most_pending)
+    return writer
 
 
 def _retrieved(task: asyncio.Task[None]) -> None:

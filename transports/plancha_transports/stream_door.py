@@ -11,7 +11,7 @@ from plancha_transports.failures import error_response
 from plancha_transports.options import HttpOptions
 from plancha_transports.request_bodies import BodyReader
 from plancha_transports.socket_sender import SocketSender
-from plancha_transports.socket_writer import open_messages
+from plancha_transports.socket_writer import SocketWriter, open_messages
 
 log = structlog.get_logger()
 
@@ -49,11 +49,11 @@ class StreamDoor:
             )
             response.headers["Upgrade"] = "websocket"
             return response
-        writer = await open_messages(request, socket, self._options.max_pending_bytes)
+        writer = await socket.open(request, self._options.max_pending_bytes)
         conversation = Conversation(
             self._gateway,
             socket,
-            SocketSender(socket, writer, self._options.stall_timeout_s),
+            SocketSender(writer, self._options.stall_timeout_s),
             self._options,
             tenant_on_socket(request, self._gateway),
             self._bodies,
@@ -85,10 +85,19 @@ def _can_upgrade(socket: web.WebSocketResponse, request: web.Request) -> bool:
 class _Socket(web.WebSocketResponse):
     """aiohttp closes on a protocol error by itself, and gives no reason; this one does."""
 
+    _messages: SocketWriter | None = None
+
+    async def open(self, request: web.Request, most_pending: int) -> SocketWriter:
+        """Upgrade."""
+        self._messages = await open_messages(request, self, most_pending)
+        return self._messages
+
     async def close(
         self, *, code: int = WSCloseCode.OK, message: bytes = b"", drain: bool = True
     ) -> bool:
-        """As aiohttp's."""
+        """As aiohttp's; our messages end before the close frame."""
+        if self._messages is not None:
+            self._messages.stop()
         return await super().close(
             code=code, message=message or _REASONS.get(code, b""), drain=drain
         )
