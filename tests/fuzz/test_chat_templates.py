@@ -19,7 +19,7 @@ BUDGET_S = 0.1
 MOST_BYTES = 300_000_000
 
 quick = settings(
-    max_examples=800 if LONG else 120,
+    max_examples=500 if LONG else 100,
     derandomize=not LONG,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -23,7 +23,7 @@ LONG = settings.get_current_profile_name() == "fuzz"
 MOST_BYTES = 8_000_000
 
 quick = settings(
-    max_examples=1500 if LONG else 200,
+    max_examples=1000 if LONG else 150,
     derandomize=not LONG,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -65,7 +65,7 @@ def files(draw: st.DrawFn) -> bytes:
 
 
 @settings(
-    max_examples=4000 if LONG else 200,
+    max_examples=1000 if LONG else 150,
     derandomize=not LONG,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -9,7 +9,7 @@ from hypothesis import settings
 
 pytestmark = pytest.mark.fuzz
 LONG = settings.get_current_profile_name() == "fuzz"
-ROUNDS = 30 if LONG else 4
+ROUNDS = 10 if LONG else 4
 AT_ONCE = 64
 KEY = b"sk-fuzz"
 

@@ -12,7 +12,7 @@ from hypothesis import settings
 
 pytestmark = pytest.mark.fuzz
 LONG = settings.get_current_profile_name() == "fuzz"
-ROUNDS = 40 if LONG else 6
+ROUNDS = 20 if LONG else 5
 AT_ONCE = 64
 HANG_S = 60.0
 

@@ -33,7 +33,7 @@ DOORS: list[Callable[[Any], Ask]] = [
 MOST_MESSAGE_CHARACTERS = 400
 
 quick = settings(
-    max_examples=1500 if LONG else 150,
+    max_examples=800 if LONG else 150,
     derandomize=not LONG,
     deadline=None,
     suppress_health_check=list(HealthCheck),

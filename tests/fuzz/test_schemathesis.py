@@ -22,7 +22,7 @@ OPTIONS = [
     "--exclude-checks=positive_data_acceptance",
     "--request-timeout=60",
     "--output-sanitize=false",
-    *(["--max-time=30"] if LONG else ["--generation-deterministic"]),
+    *(["--max-time=15"] if LONG else ["--generation-deterministic"]),
 ]
 
 

@@ -78,7 +78,7 @@ class StreamDoor:
 def _can_upgrade(socket: web.WebSocketResponse, request: web.Request) -> bool:
     try:
         return bool(socket.can_prepare(request))
-    except UnicodeEncodeError:  # aiohttp cannot even word its refusal of bytes that are no text
+    except ValueError:  # aiohttp stumbles over bytes that are no text, and in wording its refusal
         return False
 
 
