@@ -55,12 +55,10 @@ def serve(file: Path | None = None, /, *, host: str | None = None, port: int | N
         source, deployment = prepare(file, host=host, port=port)
     except DeploymentError as error:
         return _mistakes(error.source, error.problems)
-    code, loading = serve_until_told(source, deployment)
-    if loading:  # the executor's thread cannot be interrupted and would be waited for
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    return code
+    code = serve_until_told(source, deployment)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # the executor's thread cannot be interrupted and would be waited for
 
 
 @app.command

@@ -36,7 +36,6 @@ class Server:
     open_model: OpenModel
     say: Say
     gateway: Gateway = attrs.field(init=False)
-    loading: bool = attrs.field(default=False, init=False)  # the executor's thread is at it
     addresses: list[str] = attrs.field(factory=list, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -61,14 +60,11 @@ class Server:
         return code
 
     async def _load(self) -> tuple[Kernel, Text]:
-        self.loading = True
         try:
             worker, text = await load(self.deployment, self.open_model)
         except Exception:
             self.gateway.refuse("failed", "the model could not be loaded")
-            self.loading = False
             raise
-        self.loading = False
         return Kernel(worker=worker, gateway=self.gateway), text
 
     async def _stop_on_signal(
@@ -119,8 +115,8 @@ class Server:
         scope.cancel()
 
 
-def serve_until_told(source: str, deployment: Deployment) -> tuple[int, bool]:
-    """Run a server of the deployment. Its exit code, and whether a load was left running."""
+def serve_until_told(source: str, deployment: Deployment) -> int:
+    """Run a server of the deployment. Its exit code; a load or a step may be left running."""
     several = deployment.server.gateways > 0
     configure(
         deployment.server.log_level, deployment.server.log_format, "parent" if several else None
@@ -138,4 +134,4 @@ def serve_until_told(source: str, deployment: Deployment) -> tuple[int, bool]:
         code = anyio.run(server.run)
     except Exception:
         log.exception("server_failed")
-    return code, isinstance(server, Server) and server.loading
+    return code
