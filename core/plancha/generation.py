@@ -1,7 +1,7 @@
 """One request as its client sees it: ids come in by frames, text goes out to whoever takes it."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -144,27 +144,31 @@ class Generation:
             self._settle(over, failure)
         return deltas
 
-    def take_token(self) -> tuple[int, str] | None:
-        """The next token and its text when that is all there is to take; None: `take` knows more.
+    def take_plain(self, most: int) -> tuple[Sequence[int], Sequence[str]] | None:
+        """The next tokens and their texts when that is all there is to take, and no more than most.
 
-        Most steps of most requests are that, and it costs half as much. Raises what the
-        detokeniser raises.
+        None: `take` knows more. Most steps of most requests are plain, and cost half as much so.
+        Raises what the detokeniser raises.
         """
         stream = self.streams[0]
+        tokens = stream.tokens
         if (
-            len(stream.tokens) != 1
-            or len(self.streams) != 1
+            not 0 < len(tokens) <= most
             or not stream.plain
             or stream.finished is not None
             or stream.paused_at
             or self._failure is not None
+            or len(self.streams) != 1
         ):
             return None
-        token = stream.tokens.pop()
-        stream.output_tokens += 1
-        self.record.output_tokens += 1
         self.more = False
-        return token, stream.text.push(token)
+        stream.output_tokens += len(tokens)
+        self.record.output_tokens += len(tokens)
+        if len(tokens) == 1:
+            token = tokens.pop()
+            return (token,), (stream.text.push(token),)
+        stream.tokens = []
+        return tokens, list(map(stream.text.push, tokens))
 
     def __aiter__(self) -> Self:
         return self

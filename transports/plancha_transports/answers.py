@@ -67,6 +67,12 @@ def uncancelled(deltas: list[Delta]) -> list[Delta]:
     return deltas
 
 
+def tokens_of(deltas: list[Delta]) -> tuple[list[int], list[str]]:
+    """The tokens among them, and their texts."""
+    found = [delta for delta in deltas if delta.token is not None]
+    return [delta.token or 0 for delta in found], [delta.text for delta in found]
+
+
 async def collect(generation: Generation, pieces: Pieces) -> list[Piece]:
     """The whole outputs in their order. Raises `RequestFailed`."""
     found: dict[int, list[Piece]] = {stream.index: [] for stream in generation.streams}

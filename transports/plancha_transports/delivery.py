@@ -1,6 +1,6 @@
 """A generation's way to its socket: from the worker's frame to the write, without a task."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import attrs
@@ -34,8 +34,8 @@ class Outlet(Protocol):
 class Events(Protocol):
     """One door's wording of what comes; b"" when nothing is to be told."""
 
-    def token(self, token: int, text: str) -> bytes:
-        """The next token of the only output, with nothing to report of its probability."""
+    def tokens(self, tokens: Sequence[int], texts: Sequence[str]) -> bytes:
+        """The next of the only output, with nothing to report of their probability."""
         ...
 
     def deltas(self, deltas: list[Delta]) -> bytes:
@@ -76,8 +76,8 @@ class Delivery:
                     generation.hold(self.most_pending)
                     self.on_full()
                     return
-                token = generation.take_token()
-                data = self.events.token(*token) if token is not None else self._next()
+                plain = generation.take_plain(TOKENS_AT_ONCE)
+                data = self.events.tokens(*plain) if plain is not None else self._next()
                 if data:
                     self.outlet.send(data)
         except RequestFailed as failed:

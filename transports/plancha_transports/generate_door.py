@@ -1,5 +1,7 @@
 """`POST /generate`: the plain way to watch a model write, one event a token."""
 
+from collections.abc import Sequence
+
 import orjson
 from aiohttp import web
 
@@ -8,7 +10,7 @@ from plancha.gateway import Gateway
 from plancha.messages import FinishReason
 from plancha.outbox import Delta
 from plancha.record import Record
-from plancha_transports.answers import usage
+from plancha_transports.answers import tokens_of, usage
 from plancha_transports.asks import generate_ask
 from plancha_transports.callers import called_by
 from plancha_transports.event_stream import event, opened, stream_events
@@ -53,20 +55,18 @@ class TokenEvents:
         self._finish_reason: FinishReason | None = None
         self._rest = ""
 
-    def token(self, token: int, text: str) -> bytes:
-        """The next event."""
-        index, self._tokens = self._tokens, self._tokens + 1
-        parts = (self._head, index, token, orjson.dumps(text))
-        return b'%b%d,"token":%d,"text":%b}\n\n' % parts
+    def tokens(self, tokens: Sequence[int], texts: Sequence[str]) -> bytes:
+        """The next events."""
+        if len(tokens) == 1:
+            return self._event(tokens[0], texts[0])
+        return b"".join(list(map(self._event, tokens, texts)))
 
     def deltas(self, deltas: list[Delta]) -> bytes:
         """One event per token."""
         end = deltas[-1]
         if end.token is None:
             self._finish_reason, self._rest = end.finish_reason, end.text
-        return b"".join(
-            [self.token(each.token, each.text) for each in deltas if each.token is not None]
-        )
+        return self.tokens(*tokens_of(deltas))
 
     def done(self) -> bytes:
         """How it ended and what it cost."""
@@ -83,3 +83,7 @@ class TokenEvents:
     def failed(self, failure: Failure) -> bytes:
         """The error object with our id."""
         return event({"id": self._record.id, **error_object(failure)}, "error")
+
+    def _event(self, token: int, text: str) -> bytes:
+        index, self._tokens = self._tokens, self._tokens + 1
+        return b'%b%d,"token":%d,"text":%b}\n\n' % (self._head, index, token, orjson.dumps(text))

@@ -1,5 +1,6 @@
 """OpenAI's answers: whole, and in chunks."""
 
+from collections.abc import Sequence
 from secrets import token_hex
 from typing import Any
 
@@ -45,11 +46,12 @@ class Chunks:
             self._head["usage"] = None
         self._around: dict[int, tuple[bytes, bytes]] = {}  # an opened output's text, in a chunk
 
-    def token(self, token: int, text: str) -> bytes:
-        """A chunk with its text."""
+    def tokens(self, tokens: Sequence[int], texts: Sequence[str]) -> bytes:
+        """A chunk with their text."""
         around = self._around.get(0)
         if around is None:
-            return self.deltas([Delta(0, token, text)])
+            return self.deltas([Delta(0, *each) for each in zip(tokens, texts, strict=True)])
+        text = "".join(texts)
         return b"%b%b%b" % (around[0], orjson.dumps(text), around[1]) if text else b""
 
     def deltas(self, deltas: list[Delta]) -> bytes:

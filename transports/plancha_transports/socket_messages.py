@@ -1,5 +1,6 @@
 """What is said on a WebSocket, to the client: one JSON object a message, `type` first."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -8,7 +9,7 @@ from plancha.failure import Failure
 from plancha.messages import FinishReason
 from plancha.outbox import Delta
 from plancha.record import Record
-from plancha_transports.answers import usage
+from plancha_transports.answers import tokens_of, usage
 from plancha_transports.event_stream import opened
 from plancha_transports.failures import CANCELLED, error_object
 from plancha_transports.request_ids import shown_id
@@ -34,7 +35,8 @@ class SocketEvents:
 
     def __init__(self, client_id: str, record: Record) -> None:
         self._id = client_id
-        self._head = opened({"type": "token", "id": client_id}) + b',"index":'
+        self._one = opened({"type": "token", "id": client_id}) + b',"index":'
+        self._several = opened({"type": "tokens", "id": client_id}) + b',"index":'
         self.record = record
         self._tokens = 0
         self._finish_reason: FinishReason | None = None
@@ -44,30 +46,23 @@ class SocketEvents:
         """Accepted here; `server_id` is our name for it, as at `/v1/requests/{id}`."""
         return self._about("queued", request_id=shown_id(self.record), model=self.record.model)
 
-    def token(self, token: int, text: str) -> bytes:
-        """The next token, alone."""
-        index, self._tokens = self._tokens, self._tokens + 1
-        parts = (self._head, index, token, orjson.dumps(text))
-        return b'%b%d,"token":%d,"text":%b}' % parts
+    def tokens(self, tokens: Sequence[int], texts: Sequence[str]) -> bytes:
+        """The new tokens in one message; b"" when there are none."""
+        index, self._tokens = self._tokens, self._tokens + len(tokens)
+        if len(tokens) == 1:
+            parts = (self._one, index, tokens[0], orjson.dumps(texts[0]))
+            return b'%b%d,"token":%d,"text":%b}' % parts
+        if not tokens:
+            return b""
+        several = (self._several, index, orjson.dumps(tokens), orjson.dumps("".join(texts)))
+        return b'%b%d,"tokens":%b,"text":%b}' % several
 
     def deltas(self, deltas: list[Delta]) -> bytes:
         """The new tokens in one message; b"" when only the end came."""
         end = deltas[-1]
         if end.token is None:
             self._finish_reason, self._rest = end.finish_reason, end.text
-        found = [(each.token, each.text) for each in deltas if each.token is not None]
-        if len(found) <= 1:
-            return self.token(*found[0]) if found else b""
-        index, self._tokens = self._tokens, self._tokens + len(found)
-        return _message(
-            {
-                "type": "tokens",
-                "id": self._id,
-                "index": index,
-                "tokens": [token for token, _ in found],
-                "text": "".join([text for _, text in found]),
-            }
-        )
+        return self.tokens(*tokens_of(deltas))
 
     def done(self) -> bytes:
         """Ended well."""
