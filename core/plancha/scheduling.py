@@ -29,10 +29,10 @@ async def scheduling(
 ) -> None:
     """Task: one round per wake-up. The next step starts before anybody is told of the last.
 
-    While nothing runs, a deadline is a wake-up too; while a step does, its end comes soon enough.
+    A deadline is a wake-up too, also while a step is in flight: it may be one that never ends.
     """
     while True:
-        deadline_s = None if planner.in_flight else planner.deadlines.next_s
+        deadline_s = planner.deadlines.next_s
         try:
             first = await _first(inbox, None if deadline_s is None else deadline_s - clock())
         except anyio.EndOfStream:
