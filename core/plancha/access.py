@@ -39,12 +39,14 @@ class Access:
     `keys` are tenants by the hash of the key. One SHA-256 does, unsalted: a key is 32 random bytes,
     so there is nothing to guess it from, and a slow hash would be paid for by every request.
     `anonymous` is the tenant of callers without a key, None if there are none. While there are no
-    keys at all, everybody is `anonymous`, whatever they present.
+    keys at all, everybody is `anonymous`, whatever they present. `operators` see what is said of
+    all tenants together; while there are no keys everybody does.
     """
 
     keys: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     anonymous: str | None = DEFAULT_TENANT
     models: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)  # by tenant; absent: all
+    operators: frozenset[str] = frozenset()
     _digests: tuple[tuple[bytes, str], ...] = attrs.field(init=False, repr=False, eq=False)
 
     @_digests.default
@@ -70,6 +72,10 @@ class Access:
         if found is None or not key:
             raise RequestFailed(UNAUTHORIZED)
         return found
+
+    def is_operator(self, tenant: str) -> bool:
+        """Whether this tenant may see figures of the whole server."""
+        return not self.keys or tenant in self.operators
 
     def may_use(self, tenant: str, model: str) -> bool:
         """Whether the model exists as far as this tenant is concerned."""

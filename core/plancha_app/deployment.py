@@ -150,6 +150,7 @@ class Deployment:
             keys=keys,
             anonymous=self.server.anonymous or everybody,
             models={name: names for name, names in models.items() if names is not None},
+            operators=frozenset(name for name, each in self.tenants.items() if each.operator),
         )
 
     def listening_at(self, host: str | None, port: int | None) -> "Deployment":

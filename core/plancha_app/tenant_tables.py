@@ -44,6 +44,7 @@ class TenantTable:
     max_waiting: int | None = attrs.field(default=None, validator=at_least(1))
     tokens_per_minute: int | None = attrs.field(default=None, validator=at_least(1))
     models: tuple[str, ...] | None = None  # None: all
+    operator: bool = False  # may see figures of the whole server
 
 
 @attrs.frozen(kw_only=True)

@@ -61,11 +61,21 @@ async def test_without_a_key_only_health_is_told(serve: Any, says: Any) -> None:
         server.gateway.access = two_tenants()
         for path, body in ASKS.items():
             refused(*await ask(server, "POST", path, body))
-        for path in (*READS, SOCKET, "/nowhere"):
+        for path in (*READS, SOCKET, "/nowhere", "/metrics"):
             refused(*await ask(server, "GET", path))
         refused(*await ask(server, "POST", "/v1/requests/req-0/cancel"))
         for path in HEALTH:
             assert (await ask(server, "GET", path))[0] == 200
+
+
+async def test_what_tells_of_all_tenants_is_for_operators(serve: Any, says: Any) -> None:
+    async with serve(says("Hi")) as server:
+        server.gateway.access = Access(
+            keys={sha(A): "a", sha(B): "b"}, anonymous=None, operators=frozenset({"b"})
+        )
+        status, answer = await ask(server, "GET", "/metrics", **bearer(A))
+        assert (status, answer["error"]["code"]) == (403, "operators_only")
+        assert (await ask(server, "GET", "/metrics", **bearer(B)))[0] == 200
 
 
 async def test_a_key_opens_every_door_as_its_tenant(serve: Any, says: Any) -> None:

@@ -60,7 +60,7 @@ async def test_the_workers_load_is_told_as_of_its_last_step(
         await server.quiet()
 
 
-async def test_metrics_are_there_before_the_model_and_need_no_key(listen: Any) -> None:
+async def test_metrics_are_there_before_the_model(listen: Any) -> None:
     async with listen(Gateway("tiny"), None) as server:
         assert (await scrape(server))["plancha_open_requests"] == 0
 

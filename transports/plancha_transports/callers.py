@@ -15,7 +15,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from plancha.call import Call
-from plancha.failure import invalid
+from plancha.failure import Failure, RequestFailed, invalid
 from plancha.gateway import Gateway
 from plancha_transports.failures import Handler
 
@@ -26,23 +26,34 @@ SUBPROTOCOL = "plancha"
 KEY_SUBPROTOCOL = "key."
 LONGEST_KEY = 4096  # bytes
 
-OPEN_DOORS = frozenset(
-    {"/health/live", "/health/ready", "/health/startup", "/metrics", "/openapi.json"}
-)
+OPEN_DOORS = frozenset({"/health/live", "/health/ready", "/health/startup", "/openapi.json"})
 """What is answered without a key; a door that is not named here needs one."""
+
+OPERATORS_DOORS = frozenset({"/metrics"})
+"""What tells of all tenants together, which one of them is not to see."""
+
+OPERATORS_ONLY = Failure(
+    "forbidden",
+    "This tells of all tenants together; it is for those that the deployment calls an operator.",
+    None,
+    "operators_only",
+)
 
 KEY_PARAMETERS = frozenset({"access_token", "api-key", "api_key", "apikey", "key", "token"})
 
 
 def authentication(gateway: Gateway) -> Middleware:
-    """Sets `TENANT`, or raises `RequestFailed` for a request without a key that is known."""
+    """Sets `TENANT`. Raises `RequestFailed` without a known key, or for another's door."""
 
     @web.middleware
     async def authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
         resource = request.match_info.route.resource
-        if resource is None or resource.canonical not in OPEN_DOORS:
+        door = None if resource is None else resource.canonical
+        if door not in OPEN_DOORS:
             refuse_keys_in_url(request)
-            request[TENANT] = gateway.access.tenant_of(presented_key(request))
+            tenant = request[TENANT] = gateway.access.tenant_of(presented_key(request))
+            if door in OPERATORS_DOORS and not gateway.access.is_operator(tenant):
+                raise RequestFailed(OPERATORS_ONLY)
         return await handler(request)
 
     return authenticate

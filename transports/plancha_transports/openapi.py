@@ -242,14 +242,14 @@ def _about_the_server() -> Mapping[str, Any]:
         "/metrics": {
             "get": {
                 "operationId": "metrics",
-                "summary": "Figures of the process, for Prometheus",
-                "security": [],
+                "summary": "Figures of the process, for Prometheus; where there are keys, for those"
+                " of operators",
                 "responses": {
                     "200": {
                         "description": "The text format, version 0.0.4.",
                         "content": {"text/plain": {"schema": {"type": "string"}}},
                     },
-                    **errors(403),
+                    **errors(400, 401, 403),
                 },
             }
         },
