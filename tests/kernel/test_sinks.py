@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import attrs
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from plancha.failure import RequestFailed, engine_error, stalled
 from plancha.generation import Generation
 from plancha.messages import Cancel, Control, Finished, Frame, Load, Pause, Resume, Truncate
 from plancha.outbox import Stream
-from plancha.outboxes import Outboxes
+from plancha.outboxes import WOKEN_AT_ONCE, Outboxes
 from plancha.record import Record
 from plancha_text.byte_text import byte_text
 
@@ -204,3 +206,25 @@ def test_a_stalled_request_drops_what_waits_and_says_so_in_its_record() -> None:
     assert failed.value.failure.code == "stalled"
     desk.step({}, Finished(1, "cancelled", 1, 1))
     assert generation.record.outcome == "stalled"
+
+
+async def test_the_event_loop_has_its_turn_while_many_are_woken() -> None:
+    desk = Desk()
+    woken: list[int] = []
+    count = 3 * WOKEN_AT_ONCE
+    for number in range(count):
+        desk.open(number).attach(lambda number=number: woken.append(number))  # type: ignore[misc]
+    turns: list[int] = []
+
+    async def others() -> None:
+        while len(woken) < count:
+            await anyio.lowlevel.checkpoint()
+            turns.append(len(woken))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(desk.outboxes.waking)
+        desk.step(dict.fromkeys(range(count), 65))
+        await others()
+        tasks.cancel_scope.cancel()
+    assert woken == list(range(count))
+    assert {WOKEN_AT_ONCE, 2 * WOKEN_AT_ONCE} <= set(turns)

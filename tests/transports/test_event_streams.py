@@ -1,6 +1,8 @@
 """When a stream's headers go out, what keeps it alive, and how it breaks off."""
 
+import gc
 import logging
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -229,3 +231,22 @@ async def test_no_content_and_no_trace_is_logged(
     everything = f"{lines}{caplog.text}"
     assert secret not in everything
     assert "quite private" not in everything
+
+
+@pytest.mark.parametrize(("path", "body"), STREAMS)
+async def test_nothing_is_kept_of_a_stream_that_has_ended(
+    serve: Any, emits: Any, connect: Any, path: str, body: Any
+) -> None:
+    gated = GatedExecutor(emits(65, 66, 257))
+    async with serve(gated) as server, connect(server) as client:
+        await client.post(path, body)
+        await gated.started()
+        (generation,) = server.gateway.outboxes.running.values()
+        kept = weakref.ref(generation)
+        del generation
+        gated.open()
+        await client.receive_until(b"\r\n0\r\n\r\n")
+        await server.quiet()
+        await server.get("/health/live")
+        gc.collect()
+        assert kept() is None
