@@ -26,11 +26,11 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from plancha.generation import Generation
 from plancha.messages import Frame
-from plancha.outbox import Stream
-from plancha.outboxes import Outboxes
 from plancha.record import Record
+from plancha.streams.generation import Generation
+from plancha.streams.outbox import Stream
+from plancha.streams.outboxes import Outboxes
 
 SERVERS = Path(__file__).with_name("door_servers.py")
 GENERATE = post("/generate", b'{"prompt":"x","max_tokens":100000}')

@@ -25,7 +25,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from plancha.contracts import TextStream
 from plancha.gateway import Gateway
-from plancha.memory_link import MemoryLink
+from plancha.links.memory_link import MemoryLink
 from plancha.messages import Downstream, Finished, Frame, Int32s, Joined, Load, Submit, Upstream
 from plancha.options import structure
 from plancha_app.logs import configure

@@ -1,7 +1,8 @@
 """The microkernel: tasks, channels, messages and the planner. Knows no plugin by name.
 
 Where to start reading: `messages` (what is said), `contracts` (what plugins promise), `kernel`
-(who is wired to whom), `planner` with `rows`, `joining` and `room` (what a step is made of),
-`scheduling` and `execution` (the two tasks that run it), `gateway` and `generation` (how tokens
-become a client's text).
+(who is wired to whom), `planning.planner` with `rows`, `joining` and `room` (what a step is made
+of), `scheduling` and `execution` (the two tasks that run it), `gateway` and `streams.generation`
+(how tokens become a client's text). `admission` asks `overload` whether there is room for more;
+`links` are what lies between a gateway and its worker.
 """

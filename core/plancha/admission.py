@@ -19,7 +19,7 @@ from plancha.messages import (
     Submit,
     Upstream,
 )
-from plancha.overload import Overload
+from plancha.overload.overload import Overload
 from plancha.sequence import Sequence
 
 SEED_BITS = 64

@@ -17,13 +17,14 @@ import anyio.to_thread
 import structlog
 
 from plancha.access import Access
-from plancha.asking import NO_ANSWER, Asking
 from plancha.call import Call
 from plancha.contracts import Text
 from plancha.failure import Failure, RequestFailed
-from plancha.generation import Generation
 from plancha.grammar_check import GrammarCheck
-from plancha.link import LinkLost, Sender
+from plancha.links.asking import NO_ANSWER, Asking
+from plancha.links.link import LinkLost, Sender
+from plancha.links.outgoing import Outgoing
+from plancha.links.request_id import gateway_name, gateway_of, new_request_id
 from plancha.messages import (
     Answer,
     Ask,
@@ -35,13 +36,12 @@ from plancha.messages import (
     Submit,
     ToGateway,
 )
-from plancha.outbox import Stream
-from plancha.outboxes import Outboxes
-from plancha.outgoing import Outgoing
 from plancha.prompts import Prompts, shortened
 from plancha.record import Record
-from plancha.request_id import gateway_name, gateway_of, new_request_id
 from plancha.stall_watch import StallWatch
+from plancha.streams.generation import Generation
+from plancha.streams.outbox import Stream
+from plancha.streams.outboxes import Outboxes
 
 log = structlog.get_logger()
 

@@ -24,10 +24,10 @@ from plancha.execution import ExecutorThread, execution
 from plancha.failure import engine_error
 from plancha.gateway import Gateway
 from plancha.inbox import Inbox
-from plancha.link import Link
-from plancha.memory_link import MemoryLink
+from plancha.links.link import Link
+from plancha.links.memory_link import MemoryLink
 from plancha.messages import Downstream, Plan, Upstream
-from plancha.planner import Planner
+from plancha.planning.planner import Planner
 from plancha.scheduling import scheduling
 
 REQUESTS_ON_THE_WAY = 256

@@ -17,7 +17,7 @@ from plancha.messages import (
     StepFailed,
     Truncate,
 )
-from plancha.planner import Planner
+from plancha.planning.planner import Planner
 
 
 async def scheduling(

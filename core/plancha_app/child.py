@@ -13,9 +13,9 @@ import attrs
 import structlog
 
 from plancha.contracts import LoadError
-from plancha.link import LinkLost
-from plancha.message_stream import READ_BYTES, MessageStream
-from plancha.wire import Wire
+from plancha.links.link import LinkLost
+from plancha.links.message_stream import READ_BYTES, MessageStream
+from plancha.links.wire import Wire
 from plancha_app.words import WORDS, Drain, Failed, FromChild, Serving, Setup, Update
 
 log = structlog.get_logger()

@@ -12,9 +12,9 @@ from typing import NoReturn
 import anyio
 import structlog
 
-from plancha.link import LinkLost
-from plancha.message_stream import READ_BYTES, MessageStream
-from plancha.wire import Wire
+from plancha.links.link import LinkLost
+from plancha.links.message_stream import READ_BYTES, MessageStream
+from plancha.links.wire import Wire
 from plancha_app.deployment import Deployment
 from plancha_app.logs import configure
 from plancha_app.telling import START_ERRORS, reasons

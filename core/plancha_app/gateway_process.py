@@ -13,9 +13,9 @@ import structlog
 from plancha.contracts import Text
 from plancha.gateway import Gateway
 from plancha.kernel import attend
-from plancha.link import LinkLost
-from plancha.message_stream import MessageStream
-from plancha.socket_link import SocketLink, connect
+from plancha.links.link import LinkLost
+from plancha.links.message_stream import MessageStream
+from plancha.links.socket_link import SocketLink, connect
 from plancha_app.assembly import make_gateway, make_reload
 from plancha_app.child_process import run
 from plancha_app.deployment import Deployment

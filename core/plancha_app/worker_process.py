@@ -2,9 +2,9 @@
 
 import anyio
 
-from plancha.link import LinkLost
-from plancha.message_stream import MessageStream
-from plancha.socket_gateways import SocketGateways
+from plancha.links.link import LinkLost
+from plancha.links.message_stream import MessageStream
+from plancha.links.socket_gateways import SocketGateways
 from plancha_app.child_process import die_with_parent, run
 from plancha_app.deployment import Deployment
 from plancha_app.loading import load

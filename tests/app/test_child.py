@@ -17,7 +17,7 @@ HANG_S = 30
 
 REPEATING = """
 import anyio
-from plancha.link import LinkLost
+from plancha.links.link import LinkLost
 from plancha_app.child_process import run
 from plancha_app.words import Drain, Listening, Update, read
 

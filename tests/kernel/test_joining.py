@@ -5,7 +5,7 @@ from typing import Any
 import attrs
 
 from plancha.contracts import Tenant
-from plancha.joining import LONGEST_PASSED_S, MOST_PASSES
+from plancha.planning.joining import LONGEST_PASSED_S, MOST_PASSES
 from plancha.testing.executors import chain
 
 LARGE = [65] * 180

@@ -15,8 +15,8 @@ from plancha.failure import Failure, RequestFailed
 from plancha.gateway import Gateway
 from plancha.kernel import Kernel, Worker
 from plancha.messages import Plan, StepDone
-from plancha.outbox import Delta
 from plancha.sampling import Sampling
+from plancha.streams.outbox import Delta
 from plancha.testing.client import collect, quiet
 from plancha.testing.embedded import embedded
 from plancha.testing.executors import ChainExecutor, ScriptExecutor, chain

@@ -13,12 +13,17 @@ import pytest
 from anyio import create_memory_object_stream
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from plancha import connection, socket_gateways
 from plancha.failure import Failure
-from plancha.handshake import KINDS, PREAMBLE, Hello
-from plancha.link import LinkLost
-from plancha.memory_link import MemoryLink
-from plancha.message_stream import MessageStream
+from plancha.links import connection, socket_gateways
+from plancha.links.handshake import KINDS, PREAMBLE, Hello
+from plancha.links.link import LinkLost
+from plancha.links.memory_link import MemoryLink
+from plancha.links.message_stream import MessageStream
+from plancha.links.request_id import gateway_name, new_request_id
+from plancha.links.shares import first_stream, shares
+from plancha.links.socket_gateways import SocketGateways
+from plancha.links.socket_link import SocketLink, connect
+from plancha.links.wire import HEADER, Wire
 from plancha.messages import (
     Answer,
     Ask,
@@ -38,10 +43,6 @@ from plancha.messages import (
     Upstream,
 )
 from plancha.record import Record
-from plancha.request_id import gateway_name, new_request_id
-from plancha.shares import first_stream, shares
-from plancha.socket_gateways import SocketGateways
-from plancha.socket_link import SocketLink, connect
 from plancha.testing.link_conformance import (
     HANG_S,
     IDLE,
@@ -52,7 +53,6 @@ from plancha.testing.link_conformance import (
     frame,
     submit,
 )
-from plancha.wire import HEADER, Wire
 
 WIRE = Wire(*KINDS)
 

@@ -10,9 +10,9 @@ import pytest
 from plancha.call import Call
 from plancha.contracts import Geometry
 from plancha.messages import Logprobs
+from plancha.streams.token_logprobs import LEAST_LOGPROB, TokenLogprob, token_logprobs
 from plancha.testing.embedded import Limits, embedded
 from plancha.testing.executors import ChainExecutor, chain
-from plancha.token_logprobs import LEAST_LOGPROB, TokenLogprob, token_logprobs
 from plancha_text.byte_text import byte_text
 
 GEOMETRY = Geometry(blocks=64, context_length=256, vocabulary=264, stop_ids=(257,))

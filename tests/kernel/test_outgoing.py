@@ -1,7 +1,7 @@
 """What can be coalesced on its way to the worker, and what must not be lost by it."""
 
+from plancha.links.outgoing import Outgoing
 from plancha.messages import Answer, Cancel, Controls, Pause, Resume, Truncate
-from plancha.outgoing import Outgoing
 
 
 async def test_the_newest_word_about_a_stream_counts() -> None:

@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from plancha.contracts import Site
-from plancha.room import PROTECTED_AFTER
+from plancha.planning.room import PROTECTED_AFTER
 from plancha.sequence import Sequence
 from plancha.testing.executors import chain
 from plancha_allocators.paged import Paged, paged

@@ -7,7 +7,7 @@ import pytest
 
 from plancha.contracts import Site, Tenant
 from plancha.failure import Failure, RequestFailed
-from plancha.quota import Quotas
+from plancha.overload.quota import Quotas
 
 PROMPT = 33
 

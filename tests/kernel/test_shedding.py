@@ -7,7 +7,7 @@ import pytest
 
 from plancha.contracts import Tenant
 from plancha.failure import Failure, RequestFailed
-from plancha.pace import MEMORY_S, Pace
+from plancha.overload.pace import MEMORY_S, Pace
 from plancha_schedulers.fair_queue import fair_queue
 from plancha_schedulers.fcfs import fcfs
 from plancha_schedulers.priority_preempt import priority_preempt

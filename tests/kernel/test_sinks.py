@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from plancha.failure import RequestFailed, engine_error, stalled
-from plancha.generation import Generation
 from plancha.messages import Cancel, Control, Finished, Frame, Load, Pause, Resume, Truncate
-from plancha.outbox import Stream
-from plancha.outboxes import WOKEN_AT_ONCE, Outboxes
 from plancha.record import Record
+from plancha.streams.generation import Generation
+from plancha.streams.outbox import Stream
+from plancha.streams.outboxes import WOKEN_AT_ONCE, Outboxes
 from plancha_text.byte_text import byte_text
 
 IDLE = Load(total_blocks=1, free_blocks=1, running=0, waiting=0)

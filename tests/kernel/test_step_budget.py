@@ -9,7 +9,7 @@ import pytest
 
 from plancha.contracts import Executor, Geometry
 from plancha.messages import Plan, StepDone
-from plancha.step_cost import StepCost
+from plancha.planning.step_cost import StepCost
 from plancha.testing.executors import ChainExecutor
 
 A_S, B_S, C_S = 0.010, 0.0005, 2e-7

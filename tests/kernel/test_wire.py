@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from plancha.failure import Failure
-from plancha.handshake import KINDS, Hello, Welcome
+from plancha.links.handshake import KINDS, Hello, Welcome
+from plancha.links.wire import HEADER, MAX_MESSAGE, Wire, WireError, sizes
 from plancha.messages import (
     Answer,
     Ask,
@@ -35,7 +36,6 @@ from plancha.messages import (
 from plancha.record import Record
 from plancha.sampling import Sampling
 from plancha.tenant import Tenant
-from plancha.wire import HEADER, MAX_MESSAGE, Wire, WireError, sizes
 
 WIRE = Wire(*KINDS)
 

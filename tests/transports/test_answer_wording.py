@@ -5,8 +5,8 @@ from typing import Any
 import orjson
 import pytest
 
-from plancha.outbox import Delta
 from plancha.record import Record
+from plancha.streams.outbox import Delta
 from plancha_text.byte_text import byte_text
 from plancha_transports.answers import Pieces
 from plancha_transports.openai_answers import Chunks

@@ -13,7 +13,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from plancha.failure import Failure
 from plancha.gateway import Gateway
-from plancha.memory_link import MemoryLink
+from plancha.links.memory_link import MemoryLink
 from plancha.messages import (
     Cancel,
     Controls,

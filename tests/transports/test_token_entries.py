@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plancha.contracts import TextStream
-from plancha.outbox import Delta
-from plancha.token_logprobs import TokenLogprob
+from plancha.streams.outbox import Delta
+from plancha.streams.token_logprobs import TokenLogprob
 from plancha_text.byte_text import byte_text
 from plancha_transports.token_entries import EntryQueue, TokenEntry
 

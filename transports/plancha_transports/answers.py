@@ -9,10 +9,10 @@ import attrs
 from plancha.call import Call
 from plancha.contracts import Text
 from plancha.failure import RequestFailed
-from plancha.generation import Generation
 from plancha.messages import FinishReason
-from plancha.outbox import Delta
 from plancha.record import Record
+from plancha.streams.generation import Generation
+from plancha.streams.outbox import Delta
 from plancha_transports.failures import CANCELLED
 from plancha_transports.token_entries import EntryQueue, TokenEntry
 

@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 from plancha.call import Call
 from plancha.failure import Failure, RequestFailed, engine_error, invalid
 from plancha.gateway import Gateway
-from plancha.generation import Generation
+from plancha.streams.generation import Generation
 from plancha_transports.asks import Ask, generate_ask
 from plancha_transports.delivery import Delivery
 from plancha_transports.failures import CANCELLED

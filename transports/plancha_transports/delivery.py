@@ -7,8 +7,8 @@ import attrs
 import structlog
 
 from plancha.failure import Failure, RequestFailed, engine_error
-from plancha.generation import Generation
-from plancha.outbox import Delta
+from plancha.streams.generation import Generation
+from plancha.streams.outbox import Delta
 from plancha_transports.answers import uncancelled
 from plancha_transports.failures import CANCELLED
 

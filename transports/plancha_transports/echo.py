@@ -2,7 +2,7 @@
 
 from plancha.call import Call
 from plancha.contracts import Text
-from plancha.outbox import Stream
+from plancha.streams.outbox import Stream
 from plancha_transports.prompts import Prompt
 from plancha_transports.token_entries import TokenEntry
 

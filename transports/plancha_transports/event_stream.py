@@ -12,8 +12,8 @@ import structlog
 from aiohttp import web
 
 from plancha.failure import Failure, stalled
-from plancha.generation import Generation
-from plancha.outbox import Delta
+from plancha.streams.generation import Generation
+from plancha.streams.outbox import Delta
 from plancha_transports import delivery
 from plancha_transports.answers import uncancelled
 from plancha_transports.options import HttpOptions

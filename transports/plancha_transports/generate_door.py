@@ -8,8 +8,8 @@ from aiohttp import web
 from plancha.failure import Failure
 from plancha.gateway import Gateway
 from plancha.messages import FinishReason
-from plancha.outbox import Delta
 from plancha.record import Record
+from plancha.streams.outbox import Delta
 from plancha_transports.answers import tokens_of, usage
 from plancha_transports.asks import generate_ask
 from plancha_transports.callers import called_by

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from plancha.token_logprobs import TokenLogprob
+from plancha.streams.token_logprobs import TokenLogprob
 from plancha_transports.token_entries import TokenEntry
 
 TokenBytes = Callable[[int], bytes]

@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 
 from plancha.failure import Failure
-from plancha.outbox import Delta
 from plancha.record import Record
+from plancha.streams.outbox import Delta
 from plancha_transports.answers import Piece, Pieces, openai_usage
 from plancha_transports.event_stream import DONE, event
 from plancha_transports.failures import error_object

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from plancha.contracts import Text
 from plancha.gateway import Gateway
-from plancha.generation import Generation
+from plancha.streams.generation import Generation
 from plancha_transports.answers import Pieces, collect
 from plancha_transports.asks import Ask, chat_ask, completion_ask
 from plancha_transports.callers import called_by

@@ -7,8 +7,8 @@ import orjson
 
 from plancha.failure import Failure
 from plancha.messages import FinishReason
-from plancha.outbox import Delta
 from plancha.record import Record
+from plancha.streams.outbox import Delta
 from plancha_transports.answers import tokens_of, usage
 from plancha_transports.event_stream import opened
 from plancha_transports.failures import CANCELLED, error_object

@@ -5,8 +5,8 @@ from collections import deque
 import attrs
 
 from plancha.contracts import TextStream
-from plancha.outbox import Delta
-from plancha.token_logprobs import TokenLogprob
+from plancha.streams.outbox import Delta
+from plancha.streams.token_logprobs import TokenLogprob
 
 
 @attrs.frozen

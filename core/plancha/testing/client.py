@@ -4,9 +4,9 @@ import anyio.lowlevel
 
 from plancha.call import Call
 from plancha.gateway import Gateway
-from plancha.generation import Generation
 from plancha.kernel import Kernel
 from plancha.messages import FinishReason
+from plancha.streams.generation import Generation
 
 
 async def collect(gateway: Gateway, call: Call) -> tuple[str, list[FinishReason], Generation]:

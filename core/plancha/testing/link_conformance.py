@@ -14,7 +14,7 @@ import numpy as np
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from plancha.failure import Failure
-from plancha.link import Link, LinkLost
+from plancha.links.link import Link, LinkLost
 from plancha.messages import (
     Cancel,
     Controls,

@@ -10,7 +10,7 @@ from plancha.admission import Admission
 from plancha.contracts import Allocator, Executor, Scheduler, Site
 from plancha.failure import Failure, RequestFailed
 from plancha.messages import Finished, InferenceRequest, Plan, StepDone, Submit
-from plancha.planner import Planner
+from plancha.planning.planner import Planner
 from plancha.sampling import Sampling
 from plancha.scheduling import take_in
 from plancha.testing.clock import FakeClock

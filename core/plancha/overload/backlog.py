@@ -5,9 +5,9 @@ from collections.abc import Iterable
 
 import attrs
 
-from plancha.batch import Batch
 from plancha.contracts import Site
-from plancha.room import Room
+from plancha.planning.batch import Batch
+from plancha.planning.room import Room
 from plancha.sequence import Sequence
 
 

@@ -11,8 +11,8 @@ import structlog
 
 from plancha.failure import STALLED, Failure, RequestFailed, engine_error
 from plancha.messages import Cancel, Control
-from plancha.outbox import Delta, Stream
 from plancha.record import Record
+from plancha.streams.outbox import Delta, Stream
 
 log = structlog.get_logger()
 

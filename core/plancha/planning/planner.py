@@ -10,20 +10,20 @@ from collections.abc import Collection
 import numpy as np
 import structlog
 
-from plancha.batch import Batch
 from plancha.contracts import Allocator, Scheduler, Site
-from plancha.deadlines import Deadlines
-from plancha.deltas import Deltas
 from plancha.failure import Failure, engine_error
-from plancha.joining import Joining
 from plancha.messages import Finished, FinishReason, Load, Plan, StepDone
-from plancha.overload import Overload
-from plancha.report import Report
-from plancha.room import Room
-from plancha.rows import Rows
+from plancha.overload.deadlines import Deadlines
+from plancha.overload.overload import Overload
+from plancha.planning.batch import Batch
+from plancha.planning.deltas import Deltas
+from plancha.planning.joining import Joining
+from plancha.planning.report import Report
+from plancha.planning.room import Room
+from plancha.planning.rows import Rows
+from plancha.planning.siblings import Siblings
+from plancha.planning.step_cost import StepCost
 from plancha.sequence import Sequence
-from plancha.siblings import Siblings
-from plancha.step_cost import StepCost
 
 log = structlog.get_logger()
 

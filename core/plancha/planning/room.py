@@ -6,11 +6,11 @@ from itertools import chain
 import attrs
 import numpy as np
 
-from plancha.batch import Batch
 from plancha.contracts import Allocator, Eviction, Scheduler, Site
-from plancha.deltas import Deltas
+from plancha.planning.batch import Batch
+from plancha.planning.deltas import Deltas
+from plancha.planning.step_cost import StepCost
 from plancha.sequence import Sequence
-from plancha.step_cost import StepCost
 
 PROTECTED_AFTER = 3
 """Preemptions after which a sequence gives way to the leader alone."""

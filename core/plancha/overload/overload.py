@@ -7,16 +7,16 @@ from typing import Self
 
 import attrs
 
-from plancha.backlog import Backlog, Full
-from plancha.batch import Batch
 from plancha.contracts import Site
 from plancha.failure import Failure
 from plancha.messages import Submit
-from plancha.quota import Quotas
-from plancha.room import Room
+from plancha.overload.backlog import Backlog, Full
+from plancha.overload.quota import Quotas
+from plancha.overload.shedding import Shedding
+from plancha.planning.batch import Batch
+from plancha.planning.room import Room
+from plancha.planning.step_cost import StepCost
 from plancha.sequence import Sequence
-from plancha.shedding import Shedding
-from plancha.step_cost import StepCost
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -5,12 +5,12 @@ from itertools import islice
 
 import attrs
 
-from plancha.batch import Batch
 from plancha.contracts import Allocator, Scheduler, Site
-from plancha.deltas import Deltas
-from plancha.overload import Overload
-from plancha.report import Report
-from plancha.room import Room
+from plancha.overload.overload import Overload
+from plancha.planning.batch import Batch
+from plancha.planning.deltas import Deltas
+from plancha.planning.report import Report
+from plancha.planning.room import Room
 from plancha.sequence import Sequence
 
 WATERMARK = 0.01

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
-from plancha.batch import Batch
+from plancha.planning.batch import Batch
 from plancha.sequence import Sequence
 
 

@@ -10,10 +10,14 @@ import attrs
 import structlog
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from plancha.connection import PAUSE_BYTES, Connection
-from plancha.handshake import HANDSHAKE_S, KINDS, MAX_HELLO, PREAMBLE, Hello, Welcome
-from plancha.link import LinkLost
-from plancha.message_stream import READ_BYTES, MessageStream
+from plancha.links.connection import PAUSE_BYTES, Connection
+from plancha.links.handshake import HANDSHAKE_S, KINDS, MAX_HELLO, PREAMBLE, Hello, Welcome
+from plancha.links.link import LinkLost
+from plancha.links.message_stream import READ_BYTES, MessageStream
+from plancha.links.outgoing import Outgoing
+from plancha.links.questions import Questions
+from plancha.links.shares import connection_of, first_stream, shares
+from plancha.links.wire import Wire
 from plancha.messages import (
     Answer,
     Ask,
@@ -27,11 +31,7 @@ from plancha.messages import (
     ToWorker,
     Upstream,
 )
-from plancha.outgoing import Outgoing
-from plancha.questions import Questions
-from plancha.report import NO_STREAMS, NO_TOKENS
-from plancha.shares import connection_of, first_stream, shares
-from plancha.wire import Wire
+from plancha.planning.report import NO_STREAMS, NO_TOKENS
 
 log = structlog.get_logger()
 

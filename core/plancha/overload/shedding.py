@@ -12,13 +12,13 @@ from collections.abc import Collection
 
 import attrs
 
-from plancha.backlog import Backlog
-from plancha.batch import TIER_SHIFT, Batch
 from plancha.contracts import Site
 from plancha.failure import Failure
-from plancha.pace import Pace
+from plancha.overload.backlog import Backlog
+from plancha.overload.pace import Pace
+from plancha.planning.batch import TIER_SHIFT, Batch
+from plancha.planning.step_cost import StepCost
 from plancha.sequence import Sequence
-from plancha.step_cost import StepCost
 
 MARGIN = 0.5
 """Share of a target that a prediction may fill: half of those who come in at 1 would miss it."""

@@ -6,7 +6,7 @@ import anyio
 import attrs
 
 from plancha.failure import Failure, RequestFailed
-from plancha.link import LinkLost, Sender
+from plancha.links.link import LinkLost, Sender
 from plancha.messages import Answer, Ask
 from plancha.record import Record
 

@@ -5,10 +5,10 @@ from collections import deque
 import anyio
 import anyio.lowlevel
 
-from plancha.generation import Generation
 from plancha.messages import Frame, PromptLogprobs, Rejected
-from plancha.outbox import Stream
-from plancha.token_logprobs import token_logprobs
+from plancha.streams.generation import Generation
+from plancha.streams.outbox import Stream
+from plancha.streams.token_logprobs import token_logprobs
 
 WOKEN_AT_ONCE = 256
 """Clients served before the event loop does something else: some two milliseconds of sockets."""

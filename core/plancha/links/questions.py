@@ -6,8 +6,8 @@ from itertools import count
 
 import attrs
 
+from plancha.links.request_id import gateway_of
 from plancha.messages import Answer, Ask
-from plancha.request_id import gateway_of
 
 MOST_OPEN = 4096
 """Questions without an answer; the oldest is given up when there are more."""

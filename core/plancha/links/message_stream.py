@@ -7,8 +7,8 @@ half of a message behind.
 import asyncio
 from typing import Any
 
-from plancha.link import LinkLost
-from plancha.wire import HEADER, MAX_MESSAGE, Wire, WireError, sizes
+from plancha.links.link import LinkLost
+from plancha.links.wire import HEADER, MAX_MESSAGE, Wire, WireError, sizes
 
 READ_BYTES = 2**20
 """What is read ahead of the message at hand."""

@@ -6,11 +6,11 @@ import anyio
 import attrs
 import structlog
 
-from plancha.link import LinkLost
-from plancha.message_stream import MessageStream
+from plancha.links.link import LinkLost
+from plancha.links.message_stream import MessageStream
+from plancha.links.shares import connection_of
+from plancha.links.wire import WireError
 from plancha.messages import Control, Controls, Pause, Resume, Submit, ToGateway
-from plancha.shares import connection_of
-from plancha.wire import WireError
 
 log = structlog.get_logger()
 

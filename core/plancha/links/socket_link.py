@@ -8,11 +8,11 @@ from os import PathLike
 import anyio
 
 from plancha.failure import Failure, RequestFailed
-from plancha.handshake import HANDSHAKE_S, KINDS, MAX_HELLO, PREAMBLE, Hello, Welcome
-from plancha.link import LinkLost
-from plancha.message_stream import READ_BYTES, MessageStream
+from plancha.links.handshake import HANDSHAKE_S, KINDS, MAX_HELLO, PREAMBLE, Hello, Welcome
+from plancha.links.link import LinkLost
+from plancha.links.message_stream import READ_BYTES, MessageStream
+from plancha.links.wire import Wire, WireError
 from plancha.messages import Controls, ToGateway, ToWorker
-from plancha.wire import Wire, WireError
 
 BEAT_S = 2.0
 """A gateway says something so often, so that its worker can tell a stuck one from a quiet one."""
@@ -22,7 +22,7 @@ MOST_WAITING = 2**20
 
 
 class SocketLink:
-    """A `plancha.link.Link`. Run the task `beat` beside it."""
+    """A `plancha.links.link.Link`. Run the task `beat` beside it."""
 
     def __init__(self, messages: MessageStream, welcome: Welcome) -> None:
         self.welcome = welcome

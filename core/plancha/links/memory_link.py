@@ -6,13 +6,13 @@ import anyio
 import attrs
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from plancha.link import LinkLost
+from plancha.links.link import LinkLost
 from plancha.messages import Downstream, ToGateway, ToWorker, Upstream
 
 
 @attrs.frozen(eq=False)
 class MemoryLink:
-    """A `plancha.link.Link` for the only gateway of a worker."""
+    """A `plancha.links.link.Link` for the only gateway of a worker."""
 
     upstream: MemoryObjectSendStream[Upstream]
     downstream: MemoryObjectReceiveStream[Downstream]

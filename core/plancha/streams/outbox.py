@@ -7,7 +7,7 @@ import attrs
 from plancha.contracts import TextStream
 from plancha.failure import Failure, engine_error
 from plancha.messages import Control, Finished, FinishReason, Int32s, Pause, Resume, Truncate
-from plancha.token_logprobs import TokenLogprob
+from plancha.streams.token_logprobs import TokenLogprob
 
 
 @attrs.define

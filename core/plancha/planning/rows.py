@@ -6,11 +6,11 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from plancha.batch import JOINED_MASK, TIER_SHIFT, Batch
 from plancha.contracts import Site
-from plancha.joining import Joining
 from plancha.messages import Int32s
-from plancha.step_cost import StepCost
+from plancha.planning.batch import JOINED_MASK, TIER_SHIFT, Batch
+from plancha.planning.joining import Joining
+from plancha.planning.step_cost import StepCost
 
 Slots = npt.NDArray[np.intp]
 

@@ -1,0 +1,1 @@
+"""More than the worker can do: queues, quotas, deadlines and targets. Start at `overload`."""
