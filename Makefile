@@ -11,7 +11,7 @@ TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 # On Linux, PyPI's torch carries CUDA; builds without it are called +cpu. See docs/decisions/0004.
 TORCH ?= torch==$(TORCH_VERSION)$(if $(filter Linux,$(shell uname -s)),+cpu)
 
-.PHONY: help venv serve test fuzz check format bench bench-step bench-memory bench-fairness bench-overload bench-overload-server bench-door build constraints clean
+.PHONY: help venv serve test fuzz check format bench bench-step bench-memory bench-fairness bench-fairness-server bench-overload bench-overload-server bench-door build constraints clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -58,6 +58,9 @@ bench-memory: $(READY) ## waste of KV memory and the price of preemption, in vir
 
 bench-fairness: $(READY) ## a light tenant beside one that floods the server, in virtual time
 	$(BIN)/python benchmarks/fairness.py $(ARGS)
+
+bench-fairness-server: $(READY) ## the same on a real server, over HTTP, for some minutes
+	$(BIN)/python benchmarks/fairness_server.py $(ARGS)
 
 bench-overload: $(READY) ## three times what a worker can do, in virtual time
 	$(BIN)/python benchmarks/overload.py $(ARGS)

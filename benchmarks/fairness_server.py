@@ -1,6 +1,6 @@
 """A light tenant beside one that floods the server, over HTTP, with keys and the default model.
 
-    python benchmarks/served_fairness.py [--requests 60]
+    python benchmarks/fairness_server.py [--requests 40]
 
 What `fairness.py` shows in virtual time, on a real server: the light tenant's time to the first
 token while the other one just fills the batch, and while it has a backlog.
@@ -10,6 +10,7 @@ import hashlib
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -63,7 +64,9 @@ def server(scheduler: str) -> Iterator[str]:
         file.write_text(
             DEPLOYMENT.format(slots=SLOTS, scheduler=scheduler, tenants=tenants), "utf-8"
         )
-        process = subprocess.Popen(["plancha", "serve", file], stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "plancha_app", "serve", file], stdout=subprocess.PIPE, text=True
+        )
         try:
             assert process.stdout is not None
             line = next(line for line in process.stdout if " is served at " in line)
@@ -120,7 +123,7 @@ async def send(session: aiohttp.ClientSession, url: str, asked: Ask, job: Job) -
     return outcome
 
 
-def main(*, requests: int = 60) -> None:
+def main(*, requests: int = 40) -> None:
     """Print the table. `requests` are the light tenant's, in each row."""
     console = Console()
     if (load := os.getloadavg()[0]) > 1:
