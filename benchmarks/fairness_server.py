@@ -124,7 +124,7 @@ async def send(session: aiohttp.ClientSession, url: str, asked: Ask, job: Job) -
 
 
 def main(*, requests: int = 40) -> None:
-    """Print the table. `requests` are the light tenant's, in each row."""
+    """Print the table. `requests` are the light tenant's, fewer where each waits long."""
     console = Console()
     if (load := os.getloadavg()[0]) > 1:
         console.print(f"The machine is busy (load {load:.1f}): take the figures with care.")
@@ -137,10 +137,12 @@ def main(*, requests: int = 40) -> None:
     best = None
     for name, (scheduler, backlog) in runs.items():
         with server(scheduler) as url:
-            waits = anyio.run(first_tokens, url, backlog, requests)
+            asked = requests if scheduler == "fair-queue" else max(5, requests // 8)
+            waits = anyio.run(first_tokens, url, backlog, asked)
         values = np.percentile(waits, [50, 99])
         best = values if best is None else best
         ratios = [f"{value:.2f}" for value in values / best]
+        console.print(name, *ratios)  # what there is if the rest takes too long
         table.add_row(name, *(f"{value:.2f} s" for value in values), *ratios)
     console.print(table)
 
