@@ -16,10 +16,9 @@ from anyio.abc import TaskStatus
 
 from plancha.contracts import LoadError
 from plancha_app.child import Child
-from plancha_app.deployment import Deployment, DeploymentError
-from plancha_app.logs import set_level
+from plancha_app.deployment import Deployment
 from plancha_app.ports import hold_ports
-from plancha_app.reloading import changed_keys, reloaded
+from plancha_app.reloading import reread
 from plancha_app.telling import START_ERRORS, Say, greet, reasons
 from plancha_app.terminal import Terminal
 from plancha_app.words import FromChild, Listening, Setup, Update, written
@@ -118,20 +117,12 @@ class Parent:
 
     def _reload(self) -> None:
         """All of the file takes effect in every process, or nothing in any."""
-        try:
-            deployment, _ = reloaded(self.deployment, self.path)
-        except DeploymentError as error:
-            log.error("reload_refused", source=error.source, problems=error.problems)
-            return
-        except Exception:  # a plugin's, say: no reason to end what runs
-            log.exception("reload_failed")
-            return
-        log.info("reloaded", changed=changed_keys(self.deployment, deployment))
-        self.deployment = deployment
-        self._shared = attrs.evolve(deployment, transport=self._shared.transport)
-        set_level(deployment.server.log_level)
-        for child in (self._worker, *self._gateways):
-            child.update(Update(written(self._shared)))
+        found = reread(self.deployment, self.path)
+        if found is not None:
+            self.deployment, _ = found
+            self._shared = attrs.evolve(self.deployment, transport=self._shared.transport)
+            for child in (self._worker, *self._gateways):
+                child.update(Update(written(self._shared)))
 
 
 def make_link_path(held: ExitStack) -> str:

@@ -5,11 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import structlog
 
 from plancha.messages import Reload
 from plancha.options import shown
 from plancha_app.assembly import choose, make_reload, openness_problems
 from plancha_app.deployment import Deployment, DeploymentError, PluginTable
+from plancha_app.logs import set_level
+
+log = structlog.get_logger()
 
 LIVE_TABLES = ("tenants", "tiers")
 LIVE_KEYS = frozenset(
@@ -40,6 +44,24 @@ def reloaded(running: Deployment, path: Path | None) -> tuple[Deployment, Reload
     if problems:
         raise DeploymentError(source, problems)
     return deployment, make_reload(deployment)
+
+
+def reread(running: Deployment, path: Path | None) -> tuple[Deployment, Reload] | None:
+    """As `reloaded`, with the log level in force; None, and the reasons in the log, if it cannot.
+
+    Raises nothing: a bad file, or a plugin that fails over it, is no reason to end what runs.
+    """
+    try:
+        deployment, reload = reloaded(running, path)
+    except DeploymentError as error:
+        log.error("reload_refused", source=error.source, problems=error.problems)
+        return None
+    except Exception:
+        log.exception("reload_failed")
+        return None
+    log.info("reloaded", changed=changed_keys(running, deployment))
+    set_level(deployment.server.log_level)
+    return deployment, reload
 
 
 def changed_keys(before: Deployment, after: Deployment) -> list[str]:

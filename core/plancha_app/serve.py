@@ -13,14 +13,14 @@ from plancha.contracts import Text
 from plancha.gateway import Gateway
 from plancha.kernel import Kernel
 from plancha_app.assembly import BUILT_IN, make_gateway
-from plancha_app.deployment import Deployment, DeploymentError
+from plancha_app.deployment import Deployment
 from plancha_app.doors import open_doors
 from plancha_app.draining import drain, end_streams
 from plancha_app.loading import OpenModel, load
-from plancha_app.logs import configure, hidden, set_level
+from plancha_app.logs import configure, hidden
 from plancha_app.model import open_model
 from plancha_app.parent import Parent
-from plancha_app.reloading import changed_keys, reloaded
+from plancha_app.reloading import reread
 from plancha_app.telling import START_ERRORS, Say, greet, reasons
 from plancha_app.terminal import Terminal
 
@@ -97,18 +97,10 @@ class Server:
 
     async def _reload(self) -> None:
         """All of the file takes effect, or nothing; streams notice neither."""
-        try:
-            deployment, reload = reloaded(self.deployment, self.path)
-        except DeploymentError as error:
-            log.error("reload_refused", source=error.source, problems=error.problems)
-            return
-        except Exception:  # a plugin's, say: no reason to end what runs
-            log.exception("reload_failed")
-            return
-        log.info("reloaded", changed=changed_keys(self.deployment, deployment))
-        self.deployment = deployment
-        set_level(deployment.server.log_level)
-        await self.gateway.reload(deployment.access, reload)
+        found = reread(self.deployment, self.path)
+        if found is not None:
+            self.deployment, reload = found
+            await self.gateway.reload(self.deployment.access, reload)
 
     async def _drain(self, scope: anyio.CancelScope) -> None:
         await drain(self.gateway, self.deployment.server.drain_timeout_s)
