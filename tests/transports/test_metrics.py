@@ -36,7 +36,8 @@ async def test_the_loop_is_late_by_as_long_as_somebody_blocks_it(
         while found[f"{LAG}_count"] == count:
             found = await scrape(server)
         late = found[f"{LAG}_count"] - found[f"{LAG}_bucket0.2"]
-        assert late == 1 + before[f"{LAG}_count"] - before[f"{LAG}_bucket0.2"]
+        late_before = before[f"{LAG}_count"] - before[f"{LAG}_bucket0.2"]
+        assert late >= late_before + 1  # more of them where the machine itself is late
         assert found[f"{LAG}_sum"] - before[f"{LAG}_sum"] >= 0.2
 
 
