@@ -19,6 +19,7 @@ import structlog
 from plancha.access import Access
 from plancha.call import Call
 from plancha.contracts import Text
+from plancha.exposition import Scraping
 from plancha.failure import Failure, RequestFailed
 from plancha.grammar_check import GrammarCheck
 from plancha.links.asking import NO_ANSWER, Asking
@@ -75,6 +76,7 @@ class Gateway:
         self._public_texts = public_prefixes  # raw prompts whose cached beginnings all may share
         self.state: State = "loading"
         self.reason = "loading"
+        self.scraping = Scraping()
         self.outboxes = Outboxes()
         self.load: Load | None = None  # the worker's, after its latest step
         self._prompts: Prompts | None = None

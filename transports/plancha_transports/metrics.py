@@ -1,4 +1,4 @@
-"""`GET /metrics`: figures of this process in Prometheus' text format, none of them a tenant's."""
+"""`GET /metrics`: figures in Prometheus' text format, none of them a tenant's."""
 
 from collections.abc import Iterator
 
@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from plancha.exposition import Exposition
 from plancha.gateway import Gateway
 
 INTERVAL_S = 0.1
@@ -15,17 +16,24 @@ LAG_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1
 
 
 class Metrics:
-    """A registry of its own: two transports, or two servers in one process, do not mix."""
+    """Registries of its own: two transports, or two servers in one process, do not mix.
+
+    What is the worker's is apart: several gateways know it alike, and it is told once.
+    """
 
     def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
         self._registry = CollectorRegistry()
+        self._worker_registry = CollectorRegistry()
         self._lag = Histogram(
             "plancha_event_loop_lag_seconds",
             "How much later than it was due the gateway's event loop came to a task, sampled.",
             buckets=LAG_BUCKETS_S,
             registry=self._registry,
         )
-        self._registry.register(_Load(gateway))
+        self._registry.register(_Requests(gateway))
+        self._worker_registry.register(_Load(gateway))
+        gateway.scraping.render = self.render
 
     async def measure_lag(self) -> None:
         """Task: until cancelled."""
@@ -35,10 +43,32 @@ class Metrics:
             self._lag.observe(max(0.0, anyio.current_time() - due))
 
     async def show(self, request: web.Request) -> web.Response:
-        """Everything, as it is now."""
-        return web.Response(
-            body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4}
+        """Everything, as it is now, of all gateways."""
+        collect = self._gateway.scraping.collect
+        if collect is None:
+            exposition = self.render()
+            text = exposition.own + exposition.worker
+        else:
+            text = await collect()
+        return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+
+    def render(self) -> Exposition:
+        """What this process alone knows."""
+        return Exposition(
+            own=generate_latest(self._registry).decode(),
+            worker=generate_latest(self._worker_registry).decode(),
         )
+
+
+class _Requests:
+    """What runs here."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Called by the registry."""
+        yield _gauge("open_requests", "Requests of this gateway.", self._gateway.running)
 
 
 class _Load:
@@ -49,7 +79,6 @@ class _Load:
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Called by the registry."""
-        yield _gauge("open_requests", "Requests of this gateway.", self._gateway.running)
         load = self._gateway.load
         if load is not None:
             yield _gauge("running_sequences", "Sequences in the batch.", load.running)
