@@ -11,6 +11,7 @@ from plancha.failure import Failure
 from plancha.grammar_check import NO_GRAMMARS
 from plancha.inbox import Admitted, Inbox
 from plancha.messages import (
+    Ask,
     Downstream,
     InferenceRequest,
     Int32s,
@@ -131,11 +132,15 @@ async def admission(
     upstream: MemoryObjectReceiveStream[Upstream],
     inbox: MemoryObjectSendStream[Inbox],
     downstream: MemoryObjectSendStream[Downstream],
+    asks: MemoryObjectSendStream[Ask],
     policy: Admission,
     clock: Clock,
 ) -> None:
     """Task: pass on what gateways send, in their order, so that no cancel overtakes its submit."""
     async for message in upstream:
+        if isinstance(message, Ask):
+            await asks.send(message)
+            continue
         if isinstance(message, Reload):
             policy.site.reload(message)  # before whoever comes after it in this channel
         if not isinstance(message, Submit):

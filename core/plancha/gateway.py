@@ -36,6 +36,8 @@ from plancha.messages import (
     Reload,
     Submit,
     ToGateway,
+    Topic,
+    WorkerTopic,
 )
 from plancha.prompts import Prompts, shortened
 from plancha.record import Record
@@ -187,10 +189,19 @@ class Gateway:
             return (self.cancel if cancel else self.record)(request_id, tenant)
         if self._upstream is None:  # and so no way to the others
             raise RequestFailed(NO_ANSWER)
-        record = await self._asking.ask(self._upstream, request_id, tenant, cancel=cancel)
-        if record is None:
+        topic: Topic = "cancel" if cancel else "record"
+        answer = await self._asking.ask(self._upstream, topic, request_id, tenant)
+        if answer.record is None:
             raise RequestFailed(NOT_FOUND)
-        return record
+        return answer.record
+
+    async def ask_worker(
+        self, topic: WorkerTopic, request_id: str = "", tenant: str = ""
+    ) -> Answer:
+        """What the worker knows of a topic. Raises `RequestFailed` when there is no answer."""
+        if self._upstream is None:
+            raise RequestFailed(NO_ANSWER)
+        return await self._asking.ask(self._upstream, topic, request_id, tenant)
 
     @property
     def text(self) -> Text:
@@ -281,7 +292,8 @@ class Gateway:
 
     def _asked(self, ask: Ask) -> Record | None:
         try:
-            return (self.cancel if ask.cancel else self.record)(ask.request_id, ask.tenant)
+            known = self.cancel if ask.topic == "cancel" else self.record
+            return known(ask.request_id, ask.tenant)
         except RequestFailed:
             return None
 

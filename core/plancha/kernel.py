@@ -1,9 +1,10 @@
 """The wiring diagram: every channel, and who sends and receives on it.
 
     gateway ──upstream──▶ admission ──inbox──▶ scheduling ──plans──▶ execution
-                              │                  │   ▲                   │
-                              │                  │   └───────inbox───────┘
-       outboxes ◀── fanout ◀──┴───downstream─────┘
+                            │   │                │   ▲                   │
+                     answering  │                │   └───────inbox───────┘
+                            │   │                │
+       outboxes ◀── fanout ◀┴───┴──downstream────┘
 
 Every channel is bounded and has one receiver. What goes through one is a request, a round of
 controls or a step; never a token. `upstream` and `downstream` are all that the two halves have in
@@ -19,6 +20,7 @@ from anyio import create_memory_object_stream, create_task_group
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from plancha.admission import Admission, admission
+from plancha.answering import Answerer, answering
 from plancha.contracts import Allocator, Clock, Executor, Scheduler, Site, Text
 from plancha.execution import ExecutorThread, execution
 from plancha.failure import engine_error
@@ -26,7 +28,7 @@ from plancha.gateway import Gateway
 from plancha.inbox import Inbox
 from plancha.links.link import Link
 from plancha.links.memory_link import MemoryLink
-from plancha.messages import Downstream, Plan, Upstream
+from plancha.messages import Ask, Downstream, Plan, Upstream, WorkerTopic
 from plancha.planning.planner import Planner
 from plancha.scheduling import scheduling
 
@@ -51,6 +53,7 @@ class Worker:
     make_allocator: Callable[[Site], Allocator]
     clock: Clock = time.monotonic
     planner: Planner | None = attrs.field(default=None, init=False)
+    answerers: dict[WorkerTopic, Answerer] = attrs.field(factory=dict, init=False)
     _thread: ExecutorThread = attrs.field(factory=ExecutorThread, init=False)
     _admission: Admission | None = attrs.field(default=None, init=False)
 
@@ -80,18 +83,21 @@ class Worker:
         upstream_in, upstream = create_memory_object_stream[Upstream](REQUESTS_ON_THE_WAY)
         inbox_in, inbox = create_memory_object_stream[Inbox](REQUESTS_ON_THE_WAY)
         plans_in, plans = create_memory_object_stream[Plan](PLANS_ON_THE_WAY)
+        asks_in, asks = create_memory_object_stream[Ask](REQUESTS_ON_THE_WAY)
         downstream_in, downstream = create_memory_object_stream[Downstream](FRAMES_ON_THE_WAY)
         try:
             async with create_task_group() as tasks:
                 start = tasks.start_soon
-                start(admission, upstream, inbox_in, downstream_in, self._admission, self.clock)
+                policy = self._admission
+                start(admission, upstream, inbox_in, downstream_in, asks_in, policy, self.clock)
+                start(answering, asks, downstream_in, self.answerers)
                 start(scheduling, inbox, plans_in, downstream_in, self.planner, self.clock)
                 start(execution, plans, inbox_in, self.executor, self._thread)
                 await connect(upstream_in, downstream)
         finally:
-            for channel in (upstream_in, inbox_in, plans_in, downstream_in):
+            for channel in (upstream_in, inbox_in, plans_in, asks_in, downstream_in):
                 channel.close()
-            for end in (upstream, inbox, plans, downstream):
+            for end in (upstream, inbox, plans, asks, downstream):
                 end.close()
             self._thread.close(self.executor.close)
 

@@ -1,8 +1,8 @@
 """Everything that crosses a channel: frozen, and one message a step, never one a token.
 
-Gateway to worker (`Upstream`): `Submit`, `Controls` that hold what clients did, `Reload`. Worker
-to gateway (`Downstream`): `Frame` and `Rejected`. Inside the worker: `Admitted` from admission,
-`Plan` to execution, `StepDone` or `StepFailed` back. What concerns many sequences
+Gateway to worker (`Upstream`): `Submit`, `Controls` that hold what clients did, `Reload`, `Ask`.
+Worker to gateway (`Downstream`): `Frame`, `Rejected`, `Answer`. Inside the worker: `Admitted` from
+admission, `Plan` to execution, `StepDone` or `StepFailed` back. What concerns many sequences
 is held in columns (NumPy arrays of equal length), since 1,600 small objects a step cost more than
 the step's whole planning.
 """
@@ -117,28 +117,38 @@ class Reload:
     ttft_targets_s: Mapping[int, float]  # by tier
 
 
-Upstream = Submit | Controls | Reload
+GatewayTopic = Literal["record", "cancel"]
+"""What the gateway knows that a request's id names: how it is doing, and that after ending it."""
+
+WorkerTopic = Literal["usage", "trace", "metrics"]
+"""What the worker knows: its ledger's record of a request, the planner's reasons, its figures."""
+
+Topic = Literal[GatewayTopic, WorkerTopic]
 
 
 @attrs.frozen
 class Ask:
-    """How is this request doing, which another gateway answers? With `cancel`, end it as well.
+    """A gateway's question to whoever knows: another gateway, by way of the worker, or the worker.
 
-    Goes from a gateway to the worker, and from there to the gateway that the id names.
+    `request_id` and `tenant` are whose request it is about, if it is about one.
     """
 
     number: int  # the asker's own, which the answer repeats
     request_id: str
     tenant: str
-    cancel: bool = False
+    topic: Topic = "record"
 
 
 @attrs.frozen
 class Answer:
-    """What is known of that request. None: nothing, or it is another tenant's."""
+    """What is known. Both None: nothing, or it is another tenant's."""
 
     number: int
-    record: Record | None
+    record: Record | None = None  # for all that is a record
+    content: bytes | None = None  # for all else, such as JSON or an exposition of metrics
+
+
+Upstream = Submit | Controls | Reload | Ask
 
 
 @attrs.frozen
@@ -237,12 +247,12 @@ class Frame:
     prompt_logprobs: tuple[PromptLogprobs, ...] = ()
 
 
-Downstream = Frame | Rejected
+Downstream = Frame | Rejected | Answer
 
-ToWorker = Upstream | Ask | Answer
+ToWorker = Upstream | Answer
 """What a gateway's link takes; questions between gateways go no further than the links."""
 
-ToGateway = Downstream | Ask | Answer
+ToGateway = Downstream | Ask
 """What a gateway's link brings."""
 
 

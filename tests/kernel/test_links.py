@@ -395,9 +395,13 @@ async def test_a_question_goes_to_the_gateway_that_the_id_names(path: Path) -> N
         hub.gateway("bbbbbbbb") as asked,
     ):
         request = new_request_id("bbbbbbbb")
-        await asker.send(Ask(5, request, "default", cancel=True))
+        await asker.send(Ask(5, request, "default", "cancel"))
         question = await receive(asked, Ask)
-        assert (question.request_id, question.tenant, question.cancel) == (request, "default", True)
+        assert (question.request_id, question.tenant, question.topic) == (
+            request,
+            "default",
+            "cancel",
+        )
         record = Record(
             id=request, label=None, tenant="default", model="tiny", created=1, input_tokens=3
         )
@@ -406,6 +410,26 @@ async def test_a_question_goes_to_the_gateway_that_the_id_names(path: Path) -> N
         answer = await receive(asker, Answer)
         assert answer.number == 5
         assert attrs.asdict(answer.record) == attrs.asdict(record)
+
+
+async def test_what_the_worker_is_asked_comes_back_to_who_asked(path: Path) -> None:
+    async with (
+        listening(path) as hub,
+        hub.gateway("aaaaaaaa") as first,
+        hub.gateway("bbbbbbbb") as second,
+    ):
+        await first.send(Ask(7, "req-1", "default", "trace"))
+        await second.send(Ask(7, "req-2", "default", "trace"))
+        asked = {}
+        for _ in range(2):
+            ask = await hub.hear()
+            assert isinstance(ask, Ask) and ask.topic == "trace"
+            asked[ask.request_id] = ask.number
+        await hub.downstream.send(Answer(asked["req-2"], content=b"of 2"))
+        await hub.downstream.send(Answer(asked["req-1"], content=b"of 1"))
+
+        assert await receive(first, Answer) == Answer(7, content=b"of 1")
+        assert await receive(second, Answer) == Answer(7, content=b"of 2")
 
 
 async def test_a_question_about_a_gateway_that_is_gone_is_answered_with_nothing(path: Path) -> None:

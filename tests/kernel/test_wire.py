@@ -170,7 +170,7 @@ messages = st.one_of(
         queue_timeout_s=st.floats(0, 1e6),
         ttft_targets_s=st.dictionaries(st.integers(0, 99), st.floats(0, 1e6), max_size=3),
     ),
-    st.builds(Ask, numbers, texts, texts, st.booleans()),
+    st.builds(Ask, numbers, texts, texts, st.sampled_from(["record", "cancel", "usage", "trace"])),
     st.builds(Answer, numbers, st.none() | records),
     st.builds(Hello, texts),
     st.builds(Welcome, numbers, counts, texts),

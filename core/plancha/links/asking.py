@@ -1,4 +1,4 @@
-"""A gateway's questions about requests that another gateway answers."""
+"""A gateway's questions, which its worker or another gateway answers."""
 
 from itertools import count
 
@@ -7,8 +7,7 @@ import attrs
 
 from plancha.failure import Failure, RequestFailed
 from plancha.links.link import LinkLost, Sender
-from plancha.messages import Answer, Ask
-from plancha.record import Record
+from plancha.messages import Answer, Ask, Topic
 
 PATIENCE_S = 5.0
 MOST_OPEN = 1024
@@ -30,9 +29,9 @@ class Asking:
         self._numbers = count()
 
     async def ask(
-        self, link: Sender, request_id: str, tenant: str, *, cancel: bool
-    ) -> Record | None:
-        """What another gateway knows of a request; None: nothing.
+        self, link: Sender, topic: Topic, request_id: str = "", tenant: str = ""
+    ) -> Answer:
+        """What whoever knows says of the topic.
 
         Raises `RequestFailed` when there is no answer in time.
         """
@@ -42,7 +41,7 @@ class Asking:
         self._open[number] = question = _Question()
         try:
             with anyio.move_on_after(PATIENCE_S):
-                await link.send(Ask(number, request_id, tenant, cancel))
+                await link.send(Ask(number, request_id, tenant, topic))
                 await question.answered.wait()
         except LinkLost:
             pass
@@ -50,7 +49,7 @@ class Asking:
             del self._open[number]
         if question.answer is None:
             raise RequestFailed(NO_ANSWER)
-        return question.answer.record
+        return question.answer
 
     def answered(self, answer: Answer) -> None:
         """Nobody waits for it any more: nothing to do."""

@@ -18,7 +18,7 @@ class MemoryLink:
     downstream: MemoryObjectReceiveStream[Downstream]
 
     async def send(self, item: ToWorker, /) -> None:
-        """As `Link.send`. A gateway on its own has nobody to ask."""
+        """As `Link.send`. A gateway on its own has no other one's questions to answer."""
         assert isinstance(item, Upstream), "there is no other gateway"
         try:
             await self.upstream.send(item)

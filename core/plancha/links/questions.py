@@ -1,4 +1,4 @@
-"""What gateways of one worker ask each other, on its way through the worker."""
+"""What gateways of one worker ask it and each other, on its way there and back."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -8,6 +8,9 @@ import attrs
 
 from plancha.links.request_id import gateway_of
 from plancha.messages import Answer, Ask
+
+WORKER = ""
+"""Whom a question names that the worker answers itself; no gateway is called so."""
 
 MOST_OPEN = 4096
 """Questions without an answer; the oldest is given up when there are more."""
@@ -21,11 +24,14 @@ class Question:
 
     asker: Say
     number: int
-    asked: str  # a gateway's name
+    asked: str  # a gateway's name, or `WORKER`
 
 
 class Questions:
-    """Takes each question to the gateway that its request's id names, and the answer back."""
+    """Takes each question to the gateway that its request's id names, and the answer back.
+
+    Questions for the worker go upstream as all it hears does: `to_worker` only numbers them.
+    """
 
     def __init__(self) -> None:
         self._gateways: dict[str, Say] = {}
@@ -50,13 +56,13 @@ class Questions:
         """Pass it on; nobody of that name: answer that nothing is known."""
         name = gateway_of(ask.request_id)
         if name not in self._gateways:
-            asker(Answer(ask.number, None))
+            asker(Answer(ask.number))
             return
-        if len(self._open) >= MOST_OPEN:
-            self._give_up(next(iter(self._open)))
-        number = next(self._numbers)
-        self._open[number] = Question(asker, ask.number, name)
-        self._gateways[name](attrs.evolve(ask, number=number))
+        self._gateways[name](self._numbered(ask, asker, name))
+
+    def to_worker(self, ask: Ask, asker: Say) -> Ask:
+        """The question as the worker should hear it, whose `answer` will name `WORKER`."""
+        return self._numbered(ask, asker, WORKER)
 
     def answer(self, answer: Answer, gateway: str) -> None:
         """Take it back to who asked. Nobody asked that gateway, or no longer: nothing to do."""
@@ -65,6 +71,13 @@ class Questions:
             del self._open[answer.number]
             question.asker(attrs.evolve(answer, number=question.number))
 
+    def _numbered(self, ask: Ask, asker: Say, asked: str) -> Ask:
+        if len(self._open) >= MOST_OPEN:
+            self._give_up(next(iter(self._open)))
+        number = next(self._numbers)
+        self._open[number] = Question(asker, ask.number, asked)
+        return attrs.evolve(ask, number=number)
+
     def _give_up(self, number: int) -> None:
         question = self._open.pop(number)
-        question.asker(Answer(question.number, None))
+        question.asker(Answer(question.number))

@@ -4,6 +4,7 @@ import asyncio
 import os
 from itertools import count
 from os import PathLike
+from typing import get_args
 
 import anyio
 import attrs
@@ -15,7 +16,7 @@ from plancha.links.handshake import HANDSHAKE_S, KINDS, MAX_HELLO, PREAMBLE, Hel
 from plancha.links.link import LinkLost
 from plancha.links.message_stream import READ_BYTES, MessageStream
 from plancha.links.outgoing import Outgoing
-from plancha.links.questions import Questions
+from plancha.links.questions import WORKER, Questions
 from plancha.links.shares import connection_of, first_stream, shares
 from plancha.links.wire import Wire
 from plancha.messages import (
@@ -25,6 +26,7 @@ from plancha.messages import (
     Controls,
     Downstream,
     Frame,
+    GatewayTopic,
     Rejected,
     Reload,
     Submit,
@@ -34,6 +36,8 @@ from plancha.messages import (
 from plancha.planning.report import NO_STREAMS, NO_TOKENS
 
 log = structlog.get_logger()
+
+GATEWAY_TOPICS = get_args(GatewayTopic)
 
 LEASE_S = 15.0
 """A gateway that has said nothing for so long is given up; it says something every 2 s."""
@@ -86,10 +90,13 @@ class SocketGateways:
 
     async def _deliver(self, downstream: MemoryObjectReceiveStream[Downstream]) -> None:
         async for message in downstream:
-            if isinstance(message, Frame):
-                self._share(message)
-            else:
-                self._refuse(message)
+            match message:
+                case Frame():
+                    self._share(message)
+                case Rejected():
+                    self._refuse(message)
+                case Answer():
+                    self._questions.answer(message, WORKER)
 
     async def _control(self, upstream: MemoryObjectSendStream[Upstream]) -> None:
         """What the link itself has to say of streams. A task of its own, since the channel may be
@@ -166,8 +173,10 @@ class SocketGateways:
                         await upstream.send(controls)
                 case Reload():
                     await upstream.send(message)
-                case Ask():
+                case Ask() if message.topic in GATEWAY_TOPICS:
                     self._questions.ask(message, connection.push)
+                case Ask():
+                    await upstream.send(self._questions.to_worker(message, connection.push))
                 case Answer():
                     self._questions.answer(message, connection.gateway)
                 case None:
