@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import anyio
 import anyio.abc
@@ -16,15 +17,14 @@ from plancha.contracts import LoadError
 from plancha.links.link import LinkLost
 from plancha.links.message_stream import READ_BYTES, MessageStream
 from plancha.links.wire import Wire
+from plancha_app.child_process import TELL_STACKS
+from plancha_app.hang_watch import HangWatch, interval_s
+from plancha_app.restarts import Restarts
+from plancha_app.telling import ending
 from plancha_app.words import WORDS, Drain, Failed, FromChild, Serving, Setup, Update
 
 log = structlog.get_logger()
 
-FIRST_PAUSE_S = 0.1
-LONGEST_PAUSE_S = 10.0
-"""Between a death and the next start: twice as long each time, until one has lived a while."""
-
-LIVED_S = 60.0
 PARTING_S = 5.0
 """What a child has to end by itself once its socket is closed."""
 
@@ -37,34 +37,46 @@ class Child:
     module: str  # run by `python -m`
     setup: Callable[[], Setup]  # as it is to be now
     heard: Callable[["Child", FromChild], None]
-    served: bool = False  # at least once
+    hang_timeout_s: float = 0.0  # for which it may say nothing; 0: for ever
     gone: anyio.Event = attrs.field(factory=anyio.Event)  # and will not be started again
+    restarts: Restarts = attrs.field(factory=Restarts)
     _ending: anyio.Event = attrs.field(factory=anyio.Event)
     _words: MessageStream | None = None
-    _reason: str | None = None
+    _reason: str | None = None  # the operator's to put right
+    _hung: bool = False
+
+    @property
+    def served(self) -> bool:
+        """Whether a process in this place has done its work at least once."""
+        return self.restarts.ever_ready
 
     async def keep(self) -> None:
         """Task: keep a process alive until told to end.
 
-        Raises `LoadError` with its reason when the first one never served.
+        Raises `LoadError` with the reason when the first one never served, or none of a few did.
         """
-        pause_s = FIRST_PAUSE_S
         try:
             while not self._ending.is_set():
-                began = time.monotonic()
                 code = await self._live()
                 if self._ending.is_set():
                     return
-                log.warning("process_died", which=self.name, code=code, reason=self._reason)
-                if self._reason is not None and not self.served:
-                    raise LoadError(self._reason)
-                if time.monotonic() - began > LIVED_S:
-                    pause_s = FIRST_PAUSE_S
+                log.warning(
+                    "process_died", which=self.name, code=code, hung=self._hung, reason=self._reason
+                )
+                pause_s = self.restarts.ended(time.monotonic())
+                if not self.served and (self._reason is not None or pause_s is None):
+                    raise LoadError(self._reason or self._given_up(code))
                 with anyio.move_on_after(pause_s):
                     await self._ending.wait()
-                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         finally:
             self.gone.set()
+
+    def _given_up(self, code: int | None) -> str:
+        how = f"said nothing for {self.hang_timeout_s:g} s" if self._hung else ending(code)
+        return (
+            f"The process {self.name} ended {self.restarts.tries} times before it was ready; "
+            f"the last one {how}."
+        )
 
     def update(self, update: Update) -> None:
         """Tell the process that is there; a later one gets it with its setup."""
@@ -87,19 +99,20 @@ class Child:
 
     async def _live(self) -> int | None:
         """From a process's start to its end. Its exit code; None: it could not be started."""
+        self._reason, self._hung = None, False
         try:
             process, words = await self._start()
         except OSError as error:  # no memory, say, or too many processes: that passes
             self._reason = f"{self.name} could not be started: {error.strerror}"
             return None
-        self._words, self._reason = words, None
+        self._words = words
         try:
             setup = self.setup()
             log.info("process_started", which=self.name, pid=process.pid, link=setup.link)
             if self._ending.is_set():  # told so while it was started, and so has nothing to finish
                 return None
             words.push(setup)
-            await self._listen(words)
+            await self._attend(process, words)
         finally:
             self._words = None
             words.close()
@@ -127,16 +140,41 @@ class Child:
                 raise
         return process, words
 
-    async def _listen(self, words: MessageStream) -> None:
+    async def _attend(self, process: anyio.abc.Process, words: MessageStream) -> None:
+        """Until it has said its last, or hangs."""
+        watch = HangWatch(self.hang_timeout_s) if self.hang_timeout_s else None
+        async with anyio.create_task_group() as tasks:
+            if watch is not None:
+                tasks.start_soon(self._watch, watch, process, tasks.cancel_scope)
+            await self._listen(words, watch)
+            tasks.cancel_scope.cancel()
+
+    async def _listen(self, words: MessageStream, watch: HangWatch | None) -> None:
         try:
             while True:
                 word = await words.receive()
+                if watch is not None:
+                    watch.heard()
                 if isinstance(word, Failed):
                     self._reason = word.reason
-                self.served = self.served or isinstance(word, Serving)
+                elif isinstance(word, Serving):
+                    self.restarts.ready(time.monotonic())
                 self.heard(self, word)
         except LinkLost:
             return
+
+    async def _watch(
+        self, watch: HangWatch, process: anyio.abc.Process, scope: anyio.CancelScope
+    ) -> None:
+        while True:
+            await anyio.sleep(interval_s(self.hang_timeout_s))
+            if watch.look():
+                break
+        self._hung = True
+        log.error("process_hangs", which=self.name, pid=process.pid, limit_s=self.hang_timeout_s)
+        with suppress(ProcessLookupError):
+            process.send_signal(TELL_STACKS)
+        scope.cancel()
 
 
 async def _end(process: anyio.abc.Process) -> None:

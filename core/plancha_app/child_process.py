@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import faulthandler
 import os
 import signal
 import socket
@@ -16,9 +17,10 @@ from plancha.links.link import LinkLost
 from plancha.links.message_stream import READ_BYTES, MessageStream
 from plancha.links.wire import Wire
 from plancha_app.deployment import Deployment
+from plancha_app.hang_watch import interval_s
 from plancha_app.logs import configure
 from plancha_app.telling import START_ERRORS, reasons
-from plancha_app.words import WORDS, Failed, Setup, read
+from plancha_app.words import WORDS, Alive, Failed, Setup, read
 
 log = structlog.get_logger()
 
@@ -26,6 +28,10 @@ Work = Callable[[MessageStream, Deployment, str], Awaitable[None]]
 """Given the words to and from the parent, the deployment and the link's path; until done."""
 
 PR_SET_PDEATHSIG = 1
+STDERR = 2
+
+TELL_STACKS = signal.SIGUSR1
+"""On this, every thread's stack goes to stderr, even if no thread does anything else any more."""
 
 
 def run(work: Work) -> NoReturn:
@@ -36,6 +42,8 @@ def run(work: Work) -> NoReturn:
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    faulthandler.enable(file=STDERR)  # a crash in a library tells where
+    faulthandler.register(TELL_STACKS, file=STDERR)
     code = 1
     try:
         code = anyio.run(_run, socket.socket(fileno=int(sys.argv[1])), work)
@@ -62,7 +70,11 @@ async def _run(line: socket.socket, work: Work) -> int:
         deployment = read(setup.deployment)
         server = deployment.server
         configure(server.log_level, server.log_format, setup.process)
-        await work(parent, deployment, setup.link)
+        async with anyio.create_task_group() as tasks:
+            if server.hang_timeout_s:
+                tasks.start_soon(_give_signs_of_life, parent, interval_s(server.hang_timeout_s))
+            await work(parent, deployment, setup.link)
+            tasks.cancel_scope.cancel()
     except* LinkLost:  # it had gone before it said anything
         pass
     except* START_ERRORS as group:
@@ -70,3 +82,10 @@ async def _run(line: socket.socket, work: Work) -> int:
         code = 1
     parent.close()
     return code
+
+
+async def _give_signs_of_life(parent: MessageStream, interval_s: float) -> None:
+    while True:
+        if not parent.waiting_bytes:  # else it has enough to hear
+            parent.push(Alive())
+        await anyio.sleep(interval_s)

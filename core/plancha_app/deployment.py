@@ -72,6 +72,7 @@ class Server:
     gateways: int = attrs.field(default=0, validator=between(0, 64))  # processes; 0: all in one
     drain_timeout_s: float = attrs.field(default=30.0, validator=at_least(0))
     step_deadline_s: float = attrs.field(default=60.0, validator=at_least(0))  # 0: no limit
+    hang_timeout_s: float = attrs.field(default=30.0, validator=at_least(0))  # 0: no limit
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "console", "json"] = "auto"  # auto: console on a terminal
 

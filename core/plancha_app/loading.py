@@ -31,9 +31,12 @@ async def load(deployment: Deployment, open_model: OpenModel) -> tuple[Worker, T
         vocabulary=text.vocabulary,
         plain_bytes=text.plain_bytes,
     )
+    executor = await anyio.to_thread.run_sync(  # it imports what takes seconds, torch for one
+        make, "executor", deployment.executor, site, abandon_on_cancel=True
+    )
     worker = Worker(
         site=site,
-        executor=make("executor", deployment.executor, site),
+        executor=executor,
         make_scheduler=partial(make, "scheduler", deployment.scheduler),
         make_allocator=partial(make, "allocator", deployment.allocator),
     )

@@ -76,7 +76,13 @@ class Parent:
         def setup() -> Setup:
             return Setup(written(self._shared), self._link, name)
 
-        return Child(name=name, module=module, setup=setup, heard=self._heard)
+        return Child(
+            name=name,
+            module=module,
+            setup=setup,
+            heard=self._heard,
+            hang_timeout_s=self.deployment.server.hang_timeout_s,
+        )
 
     def _heard(self, child: Child, word: FromChild) -> None:
         if isinstance(word, Listening):

@@ -1,5 +1,6 @@
 """What the operator is told of a start, on stdout, whatever the log level."""
 
+import signal
 from collections.abc import Callable, Iterator, Sequence
 
 from plancha.contracts import LoadError
@@ -10,6 +11,8 @@ Say = Callable[[str], None]
 
 START_ERRORS = (LoadError, OptionsError, PluginError)
 """What keeps a server from starting and is the operator's to put right."""
+
+SIGNAL_NAMES = {each.value: each.name for each in signal.Signals}
 
 
 def greet(say: Say, model: str, addresses: Sequence[str], *, needs_key: bool) -> None:
@@ -22,6 +25,17 @@ def greet(say: Say, model: str, addresses: Sequence[str], *, needs_key: bool) ->
             f"try: curl -N {http}/generate {key}-H 'Content-Type: application/json' "
             """-d '{"prompt": "Once upon a time"}'"""
         )
+
+
+def ending(code: int | None) -> str:
+    """How a process ended, by its exit code as `subprocess` has it; None: it never began."""
+    if code is None:
+        return "could not be started"
+    if code >= 0:
+        return f"ended with exit code {code}"
+    name = SIGNAL_NAMES.get(-code, f"signal {-code}")
+    memory = ", as the system does when memory runs out" if -code == signal.SIGKILL else ""
+    return f"was killed by {name}{memory}"
 
 
 def reasons(group: BaseExceptionGroup[BaseException]) -> Iterator[str]:

@@ -46,14 +46,19 @@ class Serving:
 
 
 @attrs.frozen
+class Alive:
+    """A child's sign of life, given by its event loop now and then."""
+
+
+@attrs.frozen
 class Failed:
     """The child cannot do its work, for a reason that is the operator's to put right."""
 
     reason: str
 
 
-WORDS = (Setup, Update, Drain, Listening, Serving, Failed)
-FromChild = Listening | Serving | Failed
+WORDS = (Setup, Update, Drain, Listening, Serving, Alive, Failed)
+FromChild = Listening | Serving | Alive | Failed
 
 
 def written(deployment: Deployment) -> str:

@@ -9,13 +9,15 @@ import anyio
 import attrs
 import pytest
 
+from plancha.contracts import LoadError
 from plancha_app.child import Child
-from plancha_app.deployment import Deployment, Model
+from plancha_app.deployment import Deployment, Model, Server
 from plancha_app.words import FromChild, Listening, Setup, Update, written
 
-HANG_S = 30
+HANG_S = 60
 
 REPEATING = """
+import os, signal, time
 import anyio
 from plancha.links.link import LinkLost
 from plancha_app.child_process import run
@@ -23,6 +25,15 @@ from plancha_app.words import Drain, Listening, Update, read
 
 async def work(parent, deployment, link):
     parent.push(Listening((deployment.model.name,)))
+    if deployment.model.name == "hanging":
+        await anyio.sleep(0)
+        while True:
+            time.sleep(1)
+    if deployment.model.name == "computing":
+        await anyio.to_thread.run_sync(time.sleep, 4)
+        parent.push(Listening(("computed",)))
+    if deployment.model.name == "crashing":
+        os.kill(os.getpid(), signal.SIGSEGV)
     while True:
         match await parent.receive():
             case Update(text):
@@ -46,14 +57,20 @@ class Place:
     child: Child = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.child = Child(name="one", module="repeating", setup=self.setup, heard=self.heard)
+        self.child = Child(
+            name="one",
+            module="repeating",
+            setup=self.setup,
+            heard=self.heard,
+            hang_timeout_s=self.deployment.server.hang_timeout_s,
+        )
 
     def setup(self) -> Setup:
         return Setup(written(self.deployment), "/nowhere", "one")
 
     def heard(self, child: Child, word: FromChild) -> None:
-        assert isinstance(word, Listening)
-        self.said += word.addresses
+        if isinstance(word, Listening):
+            self.said += word.addresses
 
     def rename(self, name: str) -> None:
         self.deployment = attrs.evolve(self.deployment, model=Model(name=name))
@@ -140,36 +157,11 @@ async def test_a_process_that_says_it_has_ended_and_does_not_is_killed(
         await place.child.gone.wait()
 
 
-async def test_a_process_that_keeps_dying_is_started_less_and_less_often(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock, lives, pauses = [0.0], [*[1.0] * 8, 100.0, *[1.0] * 3], list[float]()
-
-    async def live(child: Child) -> int:
-        clock[0] += lives.pop(0)
-        return 1
-
-    def pause(delay_s: float) -> anyio.CancelScope:
-        pauses.append(delay_s)
-        if not lives:
-            place.child.stop()
-        return anyio.CancelScope(deadline=0)
-
-    place = Place()
-    monkeypatch.setattr(Child, "_live", live)
-    monkeypatch.setattr("plancha_app.child.time.monotonic", lambda: clock[0])
-    monkeypatch.setattr("plancha_app.child.anyio.move_on_after", pause)
-    await place.child.keep()
-
-    doubled = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0]
-    assert pauses == pytest.approx([*doubled, 0.1, 0.2, 0.4, 0.8])
-
-
 async def test_a_process_that_the_system_cannot_start_now_is_started_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     place = Place(Deployment(model=Model(name="a")))
-    place.child.served = True  # before it died
+    place.child.restarts.ready(0.0)  # before it died
 
     def fail() -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
@@ -177,3 +169,46 @@ async def test_a_process_that_the_system_cannot_start_now_is_started_later(
     while_starting(monkeypatch, "anyio.open_process", fail)
     async with kept(place):
         await place.hear("a")
+
+
+def place_of(model: str, hang_timeout_s: float) -> Place:
+    return Place(Deployment(model=Model(name=model), server=Server(hang_timeout_s=hang_timeout_s)))
+
+
+async def test_a_process_whose_event_loop_stands_still_is_replaced_and_tells_where_it_stood(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("plancha_app.child.PARTING_S", 0.1)
+    place = place_of("hanging", 0.4)
+    async with kept(place):
+        await place.hear("hanging")
+        place.rename("a")
+        await place.hear("a")
+    assert 'repeating.py", line ' in capfd.readouterr().err
+
+
+async def test_a_thread_that_computes_for_long_is_no_hanging_process() -> None:
+    place = place_of("computing", 2.0)
+    async with kept(place):
+        await place.hear("computed")
+    assert place.said == ["computing", "computed"]
+
+
+async def test_a_process_that_always_dies_before_it_is_ready_is_given_up_with_its_signal() -> None:
+    place = place_of("crashing", 30.0)
+    with anyio.fail_after(HANG_S), pytest.raises(LoadError) as given_up:
+        await place.child.keep()
+    assert place.said == ["crashing"] * 4
+    assert str(given_up.value) == (
+        "The process one ended 4 times before it was ready; the last one was killed by SIGSEGV."
+    )
+
+
+async def test_a_process_that_always_hangs_before_it_is_ready_is_given_up_and_that_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("plancha_app.child.PARTING_S", 0.1)
+    monkeypatch.setattr("plancha_app.restarts.MOST_TRIES", 1)
+    place = place_of("hanging", 0.4)
+    with anyio.fail_after(HANG_S), pytest.raises(LoadError, match=r"said nothing for 0\.4 s"):
+        await place.child.keep()
