@@ -88,6 +88,7 @@ async def test_mutated_requests_are_refused_or_answered(attack: Any) -> None:
                 assert answer == b"" or answer.startswith(b"HTTP/"), (request, answer)
                 broken = [status for status in server.statuses(answer) if status >= 500]
                 assert broken == [], (request, answer)
+                assert b"text/plain" not in answer, (request, answer)
             server.assert_unharmed()
 
 

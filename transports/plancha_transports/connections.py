@@ -2,6 +2,7 @@
 
 import asyncio
 import resource
+from collections.abc import Callable
 from typing import cast
 
 import orjson
@@ -34,14 +35,16 @@ def room_for(connections: int) -> int:
 
 
 class Bounded:
-    """A factory of protocols as `loop.create_server` wants one: `server`'s own while there is room.
+    """A factory of protocols as `loop.create_server` wants one: what `make` makes for `server`
+    while there is room.
 
     Whoever comes then gets a 503 before anything of the request is read.
     """
 
-    def __init__(self, server: web.Server, most: int) -> None:
+    def __init__(self, server: web.Server, most: int, make: Callable[[], asyncio.Protocol]) -> None:
         self._server = server
         self._most = most
+        self._make = make
         self._made = 0  # so lately that the server has not counted them yet
 
     def __call__(self) -> asyncio.Protocol:
@@ -51,7 +54,7 @@ class Bounded:
         # Just before the server hears of it, which asyncio puts into the same queue next. Until
         # then others of the same burst may come.
         asyncio.get_running_loop().call_soon(self._counted)
-        return cast(asyncio.Protocol, self._server())
+        return self._make()
 
     def _counted(self) -> None:
         self._made -= 1

@@ -38,6 +38,9 @@ TYPES: Mapping[Kind, str] = {
 
 RETRY_AFTER_S: Mapping[Kind, int] = {"busy": 1, "unavailable": 5}
 
+CLOSING = frozenset({"draining", "invalid_body"})
+"""Codes after which a connection is of no use: what follows on it cannot be told from the body."""
+
 CANCELLED = Failure("cancelled", "The request was cancelled.", None, "request_cancelled")
 
 
@@ -64,7 +67,7 @@ def failure_response(failure: Failure) -> web.Response:
         response.headers["Retry-After"] = str(retry_after_s)
     if failure.kind == "unauthorized":
         response.headers["WWW-Authenticate"] = "Bearer"
-    if failure.kind in ("too_large", "slow") or failure.code == "draining":
+    if failure.kind in ("too_large", "slow") or failure.code in CLOSING:
         response.force_close()
     return response
 

@@ -19,6 +19,7 @@ from plancha_transports.expectations import expecting
 from plancha_transports.failures import failures_as_json
 from plancha_transports.generate_door import GenerateDoor
 from plancha_transports.hosts import Hosts, is_loopback
+from plancha_transports.http_protocol import HttpProtocol
 from plancha_transports.metrics import Metrics
 from plancha_transports.openai_doors import OpenAIDoors
 from plancha_transports.openapi import OpenAPIDoor
@@ -67,16 +68,11 @@ class HttpTransport:
         metrics = Metrics(gateway)
         runner = web.AppRunner(
             application(gateway, stream_door, self._options, bodies, metrics),
-            access_log=None,
-            auto_decompress=False,  # a megabyte may be a gigabyte inside
-            keepalive_timeout=self._options.keepalive_s,
             handler_cancellation=True,  # a client that leaves cancels its request
-            lingering_time=LINGER_S,
-            logger=_aiohttp_logger(),
             shutdown_timeout=CLOSING_S,
         )
         await runner.setup()
-        listener = await self._listen(runner)
+        listener = await self._listen(runner, metrics)
         try:
             started(self._address(listener))
             await metrics.measure_lag()
@@ -88,10 +84,22 @@ class HttpTransport:
                     await stream_door.finish()
                 await runner.cleanup()
 
-    async def _listen(self, runner: web.AppRunner) -> asyncio.Server:
+    async def _listen(self, runner: web.AppRunner, metrics: Metrics) -> asyncio.Server:
         host, port = self._options.host, self._options.port
-        assert runner.server is not None
-        protocols = Bounded(runner.server, room_for(self._options.max_connections))
+        server = runner.server
+        assert server is not None
+
+        def protocol() -> HttpProtocol:
+            return HttpProtocol(
+                server,
+                metrics.count_malformed,
+                auto_decompress=False,  # a megabyte may be a gigabyte inside
+                keepalive_timeout=self._options.keepalive_s,
+                lingering_time=LINGER_S,
+                logger=_aiohttp_logger(),
+            )
+
+        protocols = Bounded(server, room_for(self._options.max_connections), protocol)
         try:
             return await asyncio.get_running_loop().create_server(
                 protocols, host, port, backlog=BACKLOG, reuse_port=self._shared_port or None

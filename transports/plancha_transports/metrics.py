@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 import anyio
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from plancha.exposition import Exposition
+from plancha.failure import Failure
 from plancha.gateway import Gateway
 
 INTERVAL_S = 0.1
@@ -31,6 +32,12 @@ class Metrics:
             buckets=LAG_BUCKETS_S,
             registry=self._registry,
         )
+        self._malformed = Counter(
+            "plancha_malformed_requests",
+            "Refusals of bytes that are no HTTP, by what was wrong with them.",
+            ["code"],
+            registry=self._registry,
+        )
         self._registry.register(_Requests(gateway))
         self._worker_registry.register(_Load(gateway))
         gateway.scraping.render = self.render
@@ -41,6 +48,10 @@ class Metrics:
             due = anyio.current_time() + INTERVAL_S
             await anyio.sleep_until(due)
             self._lag.observe(max(0.0, anyio.current_time() - due))
+
+    def count_malformed(self, failure: Failure) -> None:
+        """One more; its code is one of a fixed set."""
+        self._malformed.labels(failure.code).inc()
 
     async def show(self, request: web.Request) -> web.Response:
         """Everything, as it is now, of all gateways."""

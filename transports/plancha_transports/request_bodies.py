@@ -13,8 +13,9 @@ import anyio
 import anyio.to_thread
 from aiohttp import web
 
-from plancha.failure import Failure, RequestFailed, invalid
+from plancha.failure import Failure, RequestFailed
 from plancha_transports.json_object import parse_object
+from plancha_transports.malformed import BAD_BODY
 from plancha_transports.options import HttpOptions
 
 T = TypeVar("T")
@@ -85,8 +86,7 @@ class BodyReader:
                         self._held += len(chunk)
                         self._check_sizes(len(body))
                 except web.RequestPayloadError:
-                    message = "The body is not what its headers announce."
-                    raise invalid(None, message, "invalid_body") from None
+                    raise RequestFailed(BAD_BODY) from None
             if patience.cancelled_caught:
                 raise _slow(self._options.body_timeout_s)
             yield bytes(body)
