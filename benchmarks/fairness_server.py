@@ -56,7 +56,8 @@ log_level = "warning"
 def server(scheduler: str) -> Iterator[str]:
     """Its URL."""
     tenants = "".join(
-        f'[tenants.{name}]\nkeys = ["sha256:{hashlib.sha256(key.encode()).hexdigest()}"]\n'
+        f'[tenants.{name}]\nretention = "none"\n'
+        f'keys = ["sha256:{hashlib.sha256(key.encode()).hexdigest()}"]\n'
         for name, key in KEYS.items()
     )
     with TemporaryDirectory() as folder:

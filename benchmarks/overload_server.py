@@ -52,9 +52,11 @@ queue_timeout_s = 30
 [scheduler]
 plugin = "{scheduler}"
 [tenants.interactive]
+retention = "none"
 tier = 0
 keys = ["{interactive}"]
 [tenants.batch]
+retention = "none"
 tier = 1
 max_waiting = 200
 keys = ["{batch}"]

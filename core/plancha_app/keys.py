@@ -23,6 +23,8 @@ def show_new(tenant: str | None) -> None:
     if tenant is not None:
         print(f"    [tenants.{tenant}]" if "." not in tenant else f'    [tenants."{tenant}"]')
     print(f'    keys = ["{key_hash(key.encode())}"]')
+    if tenant is not None:
+        print('    retention = "none"')
 
 
 def show_hash() -> int:

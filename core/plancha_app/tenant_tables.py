@@ -7,7 +7,9 @@ from typing import Any
 import attrs
 
 from plancha.access import is_key_hash
+from plancha.option_values import Check
 from plancha.options import OptionsError, Problem, at_least, between, shown
+from plancha_texts.retention import FEWEST_DAYS, MOST_DAYS, Retention, is_retention
 
 NAME_RIGHT = "1 to 64 letters, digits, dots, dashes and underscores"
 KEY_RIGHT = (
@@ -37,6 +39,10 @@ def key_hashes(value: Any) -> tuple[str, ...]:
 class TenantTable:
     """`[tenants.NAME]`: one of those who share the machine. None is no limit."""
 
+    # What is kept of prompts and outputs: the operator's decision, so there is no default.
+    retention: Retention = attrs.field(
+        validator=Check(f"of days from {FEWEST_DAYS} to {MOST_DAYS}", is_retention)
+    )
     keys: tuple[str, ...] = attrs.field(default=(), converter=key_hashes)
     weight: float = attrs.field(default=1.0, validator=between(0.001, 1000))
     tier: int = attrs.field(default=0, validator=between(BEST_TIER, WORST_TIER))  # lower goes first

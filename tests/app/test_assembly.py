@@ -108,10 +108,11 @@ def test_host_and_port_are_checked_like_the_files(deployment_file: Write) -> Non
 
 
 OPEN = "executor.plugin = 'light'\ntransport.http.host = '0.0.0.0'\n"
-KEYS = f"tenants.acme.keys = ['sha256:{'1' * 64}']\n"
+KEYS = f"tenants.acme = {{ retention = 'none', keys = ['sha256:{'1' * 64}'] }}\n"
+GUESTS = "tenants.guests.retention = 'none'\nserver.anonymous = 'guests'\n"
 
 
-@pytest.mark.parametrize("more", [KEYS, "tenants.guests.weight = 1\nserver.anonymous = 'guests'\n"])
+@pytest.mark.parametrize("more", [KEYS, GUESTS])
 def test_beyond_loopback_there_are_keys_or_somebody_is_named(
     deployment_file: Write, more: str
 ) -> None:
@@ -152,6 +153,7 @@ def test_a_site_and_a_reload_say_the_same_of_tenants_and_limits(deployment_file:
         batch = { max_waiting = 7, queue_timeout_s = 3 }
         tiers = { 0 = { ttft_target_s = 2 }, 1 = {} }
         [tenants.acme]
+        retention = "none"
         weight = 2
         tier = 1
         max_running = 4

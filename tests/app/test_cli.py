@@ -200,6 +200,7 @@ def test_a_new_key_is_shown_once_with_the_line_that_lets_it_in(
     assert len(base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))) >= 32
     deployment, problems = understand(parse(deployment_file(out[out.index("[tenants") :])))
     assert (code, err, problems) == (0, "", ())
+    assert deployment.tenants[name].retention == "none"
     assert deployment.tenants[name].keys == ("sha256:" + hashlib.sha256(key.encode()).hexdigest(),)
     assert key not in plancha("keys", "new", "--", name)[1]
 

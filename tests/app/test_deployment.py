@@ -50,7 +50,11 @@ def test_what_the_root_file_comments_out_is_valid_and_the_default() -> None:
     assert deployment.scheduler == Deployment().scheduler
     assert deployment.tenants == {
         "default": TenantTable(
-            max_running=64, max_waiting=256, tokens_per_minute=100_000, models=("smollm2",)
+            retention="none",
+            max_running=64,
+            max_waiting=256,
+            tokens_per_minute=100_000,
+            models=("smollm2",),
         )
     }
     assert deployment.model == Model(name="smollm2", served_name="smollm2")
@@ -197,10 +201,12 @@ def test_a_port_without_an_http_transport_is_a_mistake() -> None:
 
 
 ONE, TWO = "sha256:" + "1" * 64, "sha256:" + "2" * 64
+NOTHING_KEPT = {"retention": "none"}
 
 
 def test_a_tenant_has_keys_limits_and_models_and_a_tier_its_target() -> None:
     acme = {
+        "retention": 30,
         "keys": [ONE, TWO],
         "weight": 2,
         "tier": 1,
@@ -210,11 +216,12 @@ def test_a_tenant_has_keys_limits_and_models_and_a_tier_its_target() -> None:
         "models": ["smollm2"],
     }
     deployment, problems = understand(
-        {"tenants": {"acme": acme, "beta": {}}, "tiers": {"1": {"ttft_target_s": 2}}}
+        {"tenants": {"acme": acme, "beta": NOTHING_KEPT}, "tiers": {"1": {"ttft_target_s": 2}}}
     )
 
     assert problems == ()
     assert deployment.tenants["acme"] == TenantTable(
+        retention=30,
         keys=(ONE, TWO),
         weight=2.0,
         tier=1,
@@ -232,11 +239,11 @@ def test_what_a_key_may_not_be_is_told_without_showing_it() -> None:
     told = mistakes(
         {
             "tenants": {
-                "a": {"keys": [ONE, raw, 3]},
-                "b": {"keys": raw},
-                "c": {"kyes": [raw]},
-                "d": {"key": raw},
-                "e": {"keys": {raw: 1}},
+                "a": {**NOTHING_KEPT, "keys": [ONE, raw, 3]},
+                "b": {**NOTHING_KEPT, "keys": raw},
+                "c": {**NOTHING_KEPT, "kyes": [raw]},
+                "d": {**NOTHING_KEPT, "key": raw},
+                "e": {**NOTHING_KEPT, "keys": {raw: 1}},
             }
         }
     )
@@ -255,7 +262,10 @@ def test_what_a_key_may_not_be_is_told_without_showing_it() -> None:
 
 @pytest.mark.parametrize(
     "tenants",
-    [{"a": {"keys": [ONE, ONE]}}, {"a": {"keys": [ONE]}, "b": {"keys": [TWO, ONE]}}],
+    [
+        {"a": {**NOTHING_KEPT, "keys": [ONE, ONE]}},
+        {"a": {**NOTHING_KEPT, "keys": [ONE]}, "b": {**NOTHING_KEPT, "keys": [TWO, ONE]}},
+    ],
 )
 def test_a_key_given_twice_is_a_mistake_that_names_both_places(tenants: Any) -> None:
     (told,) = mistakes({"tenants": tenants})
@@ -266,18 +276,19 @@ def test_a_key_given_twice_is_a_mistake_that_names_both_places(tenants: Any) -> 
 
 
 def test_the_anonymous_tenant_must_be_in_the_file() -> None:
-    (told,) = mistakes({"server": {"anonymous": "guests"}, "tenants": {"a": {}, "b": {}}})
+    both = {"a": NOTHING_KEPT, "b": NOTHING_KEPT}
+    (told,) = mistakes({"server": {"anonymous": "guests"}, "tenants": both})
     (alone,) = mistakes({"server": {"anonymous": "default"}})
 
     assert told.startswith('server.anonymous = "guests": must be the name of a tenant')
     assert told.endswith("a, b")
     assert "this file has none" in alone
-    assert mistakes({"server": {"anonymous": "a"}, "tenants": {"a": {}}}) == []
+    assert mistakes({"server": {"anonymous": "a"}, "tenants": {"a": NOTHING_KEPT}}) == []
 
 
 @pytest.mark.parametrize("name", ["", "two words", "a" * 65, "line\n", "a\0b", "ü"])
 def test_a_tenants_name_is_one_plain_word(name: str) -> None:
-    (told,) = mistakes({"tenants": {name: {}}})
+    (told,) = mistakes({"tenants": {name: NOTHING_KEPT}})
 
     assert "letters, digits" in told
 
@@ -292,9 +303,12 @@ def test_a_tier_is_a_whole_number(number: str) -> None:
 @pytest.mark.parametrize(
     ("tables", "told"),
     [
-        ({"tenants": {"a": {"max_waiting": 0}}}, "tenants.a.max_waiting = 0"),
-        ({"tenants": {"a": {"tokens_per_minute": "9"}}}, 'tenants.a.tokens_per_minute = "9"'),
-        ({"tenants": {"a": {"models": "tiny"}}}, 'tenants.a.models = "tiny"'),
+        ({"tenants": {"a": {**NOTHING_KEPT, "max_waiting": 0}}}, "tenants.a.max_waiting = 0"),
+        (
+            {"tenants": {"a": {**NOTHING_KEPT, "tokens_per_minute": "9"}}},
+            'tenants.a.tokens_per_minute = "9"',
+        ),
+        ({"tenants": {"a": {**NOTHING_KEPT, "models": "tiny"}}}, 'tenants.a.models = "tiny"'),
         ({"tiers": {"0": {"ttft_target_s": 0}}}, "tiers.0.ttft_target_s = 0"),
         ({"batch": {"queue_timeout_s": -1}}, "batch.queue_timeout_s = -1"),
         ({"server": {"anonymous": 3}}, "server.anonymous = 3"),
@@ -307,10 +321,13 @@ def test_limits_are_checked(tables: Any, told: str) -> None:
 
 
 def test_access_follows_from_keys_and_from_who_is_anonymous() -> None:
-    keyed = {"acme": {"keys": [ONE], "models": ["tiny"]}, "guests": {}}
+    keyed = {
+        "acme": {**NOTHING_KEPT, "keys": [ONE], "models": ["tiny"]},
+        "guests": NOTHING_KEPT,
+    }
     for tables, anonymous, keys in (
         ({}, "default", {}),
-        ({"tenants": {"guests": {}}, "server": {"anonymous": "guests"}}, "guests", {}),
+        ({"tenants": {"guests": NOTHING_KEPT}, "server": {"anonymous": "guests"}}, "guests", {}),
         ({"tenants": keyed}, None, {ONE: "acme"}),
         ({"tenants": keyed, "server": {"anonymous": "guests"}}, "guests", {ONE: "acme"}),
     ):
@@ -329,3 +346,19 @@ def test_a_file_that_is_nested_without_end_is_a_mistake(
 ) -> None:
     with pytest.raises(DeploymentError, match="nested"):
         parse(deployment_file(text))
+
+
+RETENTION = 'must be "none" or "hash" or a whole number of days from 1 to 3650'
+
+
+def test_what_is_kept_of_a_tenants_texts_is_for_the_file_to_say() -> None:
+    (told,) = mistakes({"tenants": {"acme": {"weight": 2}}})
+
+    assert told == f"tenants.acme.retention: missing; {RETENTION}"
+
+
+@pytest.mark.parametrize("given", [0, -1, 3651, 1.5, True, "30", "days", "None", "", [30]])
+def test_retention_is_nothing_else(given: Any) -> None:
+    (told,) = mistakes({"tenants": {"acme": {"retention": given}}})
+
+    assert told.startswith("tenants.acme.retention = ") and told.endswith(RETENTION)

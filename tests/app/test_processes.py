@@ -305,7 +305,8 @@ async def test_limits_are_counted_for_all_gateways_and_reloaded_in_all(server: S
         sessions(server) as anyone,
         anyio.create_task_group() as clients,
     ):
-        acme = f'[tenants.acme]\nkeys = ["{key_hash(KEY.encode())}"]\nmax_running = 1\n'
+        acme = f'[tenants.acme]\nkeys = ["{key_hash(KEY.encode())}"]\nretention = "none"\n'
+        acme += "max_running = 1\n"
         server.file.write_text(before + acme)
         server.process.send_signal(signal.SIGHUP)
         for client in (first, second):
@@ -319,7 +320,7 @@ async def test_limits_are_counted_for_all_gateways_and_reloaded_in_all(server: S
         early, late = sorted(streams, key=lambda each: events.index(("joined", each.id)))
         assert events.index(("removed", early.id)) < events.index(("joined", late.id))
 
-        server.file.write_text(before + "[tenants.acme]\nweight = -1\n")
+        server.file.write_text(before + "[tenants.acme]\nretention = 'none'\nweight = -1\n")
         server.process.send_signal(signal.SIGHUP)
         (line,) = await server.until(lambda: server.told("reload_refused"))
         assert (line["process"], "tenants.acme.weight" in str(line["problems"])) == ("parent", True)
@@ -342,9 +343,11 @@ async def test_queues_and_tokens_a_minute_are_counted_for_all_gateways_and_worke
     server.file.write_text(
         f"""{before}
         [tenants.acme]
+        retention = "none"
         keys = ["{key_hash(KEY.encode())}"]
         tokens_per_minute = 100
         [tenants.busy]
+        retention = "none"
         keys = ["{key_hash(b"sk-busy")}"]
         max_running = 1
         max_waiting = 1

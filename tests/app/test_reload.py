@@ -72,7 +72,7 @@ def text(*tenants: str, more: str = "", executor: str = "gated", batch: str = ""
 
 def tenant(name: str, key: str, **limits: object) -> str:
     rest = "".join(f"{limit} = {value}\n" for limit, value in limits.items())
-    return f"[tenants.{name}]\nkeys = ['{sha(key)}']\n{rest}"
+    return f"[tenants.{name}]\nkeys = ['{sha(key)}']\nretention = 'none'\n{rest}"
 
 
 @pytest.fixture(autouse=True)
@@ -181,7 +181,7 @@ async def test_a_key_is_replaced_by_another_while_both_are_good(
     deployment_file: Write, logged: list[Any]
 ) -> None:
     new = "pk-acme-2"
-    both = f"[tenants.acme]\nkeys = ['{sha(ACME)}', '{sha(new)}']\n"
+    both = f"[tenants.acme]\nretention = 'none'\nkeys = ['{sha(ACME)}', '{sha(new)}']\n"
     path = deployment_file(text(tenant("acme", ACME)))
     async with serving(path, deployment_file, logged) as running:
         await ready(running)
@@ -227,7 +227,7 @@ async def test_a_running_limit_takes_effect_in_the_next_step(
     ("bad", "problem"),
     [
         ("a = ", "Invalid value"),
-        (text(f"[tenants.acme]\nkeys = ['{BETA}']"), "tenants.acme.keys[0]"),
+        (text(f"[tenants.acme]\nretention = 'none'\nkeys = ['{BETA}']"), "tenants.acme.keys[0]"),
         (text(more="[schedular]"), "schedular"),
         (text(tenant("acme", ACME), batch="max_batched_tokens = 512"), "needs a restart"),
         (text(tenant("acme", ACME), executor="slow"), "executor.plugin: changed from"),
@@ -300,6 +300,7 @@ def test_what_can_be_reloaded_is(deployment_file: Write) -> None:
         server = { anonymous = "guests", log_level = "debug" }
         tiers = { 1 = { ttft_target_s = 4 } }
         [tenants.guests]
+        retention = "none"
         weight = 2
         tier = 1
         """
@@ -352,7 +353,7 @@ def test_what_can_be_reloaded_is(deployment_file: Write) -> None:
 )
 def test_every_other_key_is_refused_by_name(deployment_file: Write, more: str, told: str) -> None:
     before = started(deployment_file(BASE))
-    path = deployment_file(f"{BASE}tenants.acme.weight = 2\n{more}\n")
+    path = deployment_file(f"{BASE}tenants.acme.retention = 'none'\n{more}\n")
 
     with pytest.raises(DeploymentError) as caught:
         reloaded(before, path)
@@ -375,10 +376,12 @@ def test_what_the_command_line_said_is_no_change(deployment_file: Write) -> None
 
 def test_the_last_key_of_an_open_server_cannot_be_taken_away(deployment_file: Write) -> None:
     here = f"{BASE}transport.http.host = '0.0.0.0'\n"
-    before = started(deployment_file(f"{here}tenants.acme.keys = ['{sha(ACME)}']\n"))
+    before = started(
+        deployment_file(f"{here}tenants.acme = {{ retention = 'none', keys = ['{sha(ACME)}'] }}\n")
+    )
 
     with pytest.raises(DeploymentError, match="nobody needs a key"):
-        reloaded(before, deployment_file(f"{here}tenants.acme.weight = 1\n"))
+        reloaded(before, deployment_file(f"{here}tenants.acme.retention = 'none'\n"))
 
 
 def test_without_a_file_there_is_nothing_new(

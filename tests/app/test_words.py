@@ -33,9 +33,11 @@ plugin = "http"
 port = 0
 allowed_origins = ["https://chat.example"]
 [tenants.light]
+retention = "hash"
 tier = 1
 models = ["where"]
 [tenants.heavy]
+retention = 30
 keys = ["sha256:KEY"]
 max_running = 4
 tokens_per_minute = 1000
