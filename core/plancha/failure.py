@@ -55,6 +55,14 @@ def engine_error() -> Failure:
     )
 
 
+def timed_out(timeout_s: float) -> Failure:
+    """The request's own deadline passed."""
+    message = f"The request was not finished within its timeout of {timeout_s:g} s."
+    return Failure("timeout", message, None, "request_timeout")
+
+
+SHUTTING_DOWN = Failure("unavailable", "The server is shutting down.", None, "draining")
+
 STALLED = "stalled"
 
 

@@ -39,6 +39,7 @@ from plancha.messages import (
     Topic,
     WorkerTopic,
 )
+from plancha.overdue import Overdue, patience
 from plancha.prompts import Prompts, shortened
 from plancha.record import Record
 from plancha.stall_watch import StallWatch
@@ -90,6 +91,7 @@ class Gateway:
         self._asking = Asking()
         self._grammars = GrammarCheck()
         self._watch = StallWatch(step_deadline_s)
+        self._overdue = Overdue(self.outboxes.running)
 
     def open(
         self,
@@ -241,7 +243,8 @@ class Gateway:
         generation = self._accept(call, request, prompts.text)
         submit = Submit(request, tuple(stream.number for stream in generation.streams))
         try:
-            await upstream.send(submit)
+            with patience(call.timeout_s):
+                await upstream.send(submit)
         except BaseException as error:
             generation.cancel()  # the caller's end may land when the worker has it already
             self.outboxes.forget(generation)
@@ -249,12 +252,14 @@ class Gateway:
             if isinstance(error, LinkLost):
                 raise RequestFailed(WORKER_LOST) from None
             raise
+        self._overdue.watch(generation, call.timeout_s, anyio.current_time())
         return generation
 
     async def fanout(self, messages: AsyncIterable[ToGateway]) -> None:
         """Task: bring what the worker sends to the outboxes. Ends with `messages`."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.outboxes.waking)
+            tasks.start_soon(self._overdue.looking)
             if self._watch.interval_s:
                 tasks.start_soon(self._watching)
             async for message in messages:

@@ -3,12 +3,10 @@
 import anyio
 import structlog
 
-from plancha.failure import Failure
+from plancha.failure import SHUTTING_DOWN
 from plancha.gateway import Gateway
 
 log = structlog.get_logger()
-
-SHUTTING_DOWN = Failure("unavailable", "The server is shutting down.", None, "draining")
 
 
 async def drain(gateway: Gateway, timeout_s: float) -> None:

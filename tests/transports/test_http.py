@@ -75,7 +75,7 @@ async def test_a_stopping_server_ends_every_stream_with_an_error_event(
         await client.receive_until(b'"A"')
         await server.stop()
         answer = await client.receive_all()
-        assert b'"server_shutting_down"' in answer
+        assert b'"draining"' in answer
         assert answer.endswith(b"\r\n0\r\n\r\n")
         assert b"[DONE]" not in answer
         gated.open()
@@ -110,7 +110,7 @@ async def test_a_stopping_server_ends_sockets_with_their_messages_and_1001(
             tasks.start_soon(server.stop)
             error = await busy.receive_json()
             assert (error["type"], error["id"]) == ("error", "a")
-            assert error["error"]["code"] == "server_shutting_down"
+            assert error["error"]["code"] == "draining"
             for socket_ in (busy, idle):
                 message = await socket_.receive()
                 assert (message.type, message.data) == (WSMsgType.CLOSE, 1001)

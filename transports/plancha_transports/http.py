@@ -9,7 +9,7 @@ import anyio
 from aiohttp import web
 
 from plancha.contracts import LoadError, Site
-from plancha.failure import Failure
+from plancha.failure import SHUTTING_DOWN
 from plancha.gateway import Gateway
 from plancha.options import structure
 from plancha_transports.access_log import access_log
@@ -32,8 +32,6 @@ from plancha_transports.stream_door import StreamDoor
 
 CLOSING_S = 2.0  # what open streams have to send their last event when the server stops
 LINGER_S = 1.0  # how long the rest of an unread body is taken off the line after an early answer
-
-SHUTTING_DOWN = Failure("unavailable", "The server is shutting down.", None, "server_shutting_down")
 
 
 def http(options: Mapping[str, Any], site: Site) -> "HttpTransport":

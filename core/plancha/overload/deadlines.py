@@ -7,7 +7,7 @@ from typing import Literal
 import attrs
 
 from plancha.contracts import Site
-from plancha.failure import Failure
+from plancha.failure import Failure, timed_out
 from plancha.sequence import Sequence
 
 Kind = Literal["queue", "request"]
@@ -76,9 +76,5 @@ class Deadlines:
 
 
 def _unfinished(sequence: Sequence, now: float) -> Failure:
-    return Failure(
-        "timeout",
-        f"The request was not finished within its timeout of {sequence.request.timeout_s:g} s.",
-        None,
-        "request_timeout",
-    )
+    assert sequence.request.timeout_s is not None
+    return timed_out(sequence.request.timeout_s)
