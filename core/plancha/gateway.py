@@ -46,6 +46,8 @@ from plancha.stall_watch import StallWatch
 from plancha.streams.generation import Generation
 from plancha.streams.outbox import Stream
 from plancha.streams.outboxes import Outboxes
+from plancha.streams.transcript import Transcript
+from plancha.texts import NoTexts, Texts
 
 log = structlog.get_logger()
 
@@ -70,11 +72,13 @@ class Gateway:
         public_prefixes: tuple[str, ...] = (),
         access: Access | None = None,
         *,
+        texts: Texts | None = None,
         step_deadline_s: float = 0.0,
     ) -> None:
         self.model = model
         self.name = gateway_name()
         self.access = access or Access()
+        self.texts = texts or NoTexts()
         self._reload: Reload | None = None  # the latest
         self._public_texts = public_prefixes  # raw prompts whose cached beginnings all may share
         self.state: State = "loading"
@@ -333,6 +337,7 @@ class Gateway:
         raise RequestFailed(Failure("not_found", message, "model", "model_not_found"))
 
     def _accept(self, call: Call, request: InferenceRequest, text: Text) -> Generation:
+        transcript = Transcript(call, self.texts.keep) if self.texts.keeps(call.tenant) else None
         streams = tuple(
             Stream(
                 number=next(self._numbers),
@@ -344,7 +349,7 @@ class Gateway:
                     skip_special_tokens=call.skip_special_tokens,
                 ),
                 alternatives=call.logprobs,
-                plain=call.logprobs is None and not call.stop,
+                plain=call.logprobs is None and not call.stop and transcript is None,
             )
             for index, prompt in enumerate(
                 prompt for prompt in request.prompts for _ in range(request.n)
@@ -358,7 +363,7 @@ class Gateway:
             created=int(time.time()),
             input_tokens=sum(int(prompt.size) for prompt in request.prompts),
         )
-        generation = Generation(record, streams, self._outgoing.control)
+        generation = Generation(record, streams, self._outgoing.control, transcript)
         self.outboxes.add(generation)
         self._records[record.id] = record
         if len(self._records) > REMEMBERED_REQUESTS:
@@ -374,6 +379,7 @@ class Gateway:
     def _refused(self, rejected: Rejected) -> None:
         generation = self.outboxes.refuse(rejected)
         if generation is not None:
+            generation.transcript = None  # as if it had never been asked
             self._records.pop(generation.record.id, None)
 
 

@@ -13,6 +13,7 @@ from plancha.failure import STALLED, Failure, RequestFailed, engine_error
 from plancha.messages import Cancel, Control
 from plancha.record import Record
 from plancha.streams.outbox import Delta, Stream
+from plancha.streams.transcript import Transcript
 
 log = structlog.get_logger()
 
@@ -33,6 +34,7 @@ class Generation:
     record: Record
     streams: tuple[Stream, ...]
     _send_control: Callable[[Control], None]
+    transcript: Transcript | None = None  # of a tenant whose texts are kept
     more: bool = False  # `take` has something to give, or to say
     ended: bool = False  # everything has been taken, or it broke off
     queued: bool = False  # for its turn to be woken
@@ -52,6 +54,8 @@ class Generation:
         self._sink = None
         if not self.ended:
             self.cancel()
+        if self.transcript is not None:
+            self.transcript.end(self.record, self.streams)
 
     def cancel(self) -> None:
         """Stop every stream still running; each then ends with finish reason "cancelled"."""
@@ -138,6 +142,8 @@ class Generation:
         except Exception:  # a detokeniser's bug is this request's trouble alone
             log.exception("text_stream_failed", request=self.record.id)
             self._failure = self._failure or engine_error()
+        if self.transcript is not None:
+            self.transcript.add(deltas)
         failure = self._failure or (self._broken() if over else None)
         self.more = failure is not None or (bool(deltas) and (left or over))
         if not deltas:

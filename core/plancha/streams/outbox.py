@@ -22,7 +22,7 @@ class Delta:
 
     index: int
     token: int | None
-    text: str
+    text: str = attrs.field(repr=False)
     finish_reason: FinishReason | None = None
     logprob: TokenLogprob | None = None
     hidden: bool = False  # an eos or stop id that ended the stream
@@ -41,7 +41,7 @@ class Stream:
     prompt: Int32s
     text: TextStream
     alternatives: int | None = None  # reported with each token; None: no log-probabilities
-    plain: bool = False  # neither log-probabilities nor stop strings
+    plain: bool = False  # neither log-probabilities nor stop strings, and its text is not kept
     tokens: list[int] = attrs.field(factory=list)
     logprobs: list[TokenLogprob] = attrs.field(factory=list)  # of `tokens`, if asked for
     prompt_logprobs: list[TokenLogprob] = attrs.field(factory=list)  # from the second token on
