@@ -6,7 +6,7 @@ from collections.abc import Callable
 import anyio
 import attrs
 import structlog
-from aiohttp import WSMsgType, web
+from aiohttp import WSMsgType
 from anyio.abc import TaskGroup
 
 from plancha.call import Call
@@ -22,8 +22,11 @@ from plancha_transports.options import HttpOptions
 from plancha_transports.request_bodies import BodyReader
 from plancha_transports.socket_messages import SocketEvents, cancelled, refused
 from plancha_transports.socket_sender import SocketSender
+from plancha_transports.stream_socket import Closing, StreamSocket
 
 log = structlog.get_logger()
+
+BINARY = Closing(1003, b"messages must be JSON text")
 
 
 class Conversation:
@@ -32,7 +35,7 @@ class Conversation:
     def __init__(
         self,
         gateway: Gateway,
-        socket: web.WebSocketResponse,
+        socket: StreamSocket,
         sender: SocketSender,
         options: HttpOptions,
         tenant: Callable[[], str],
@@ -48,18 +51,13 @@ class Conversation:
         self._ended = anyio.Event()
 
     async def run(self) -> None:
-        """Serve until the client leaves or sends what is no text; then nothing runs any more."""
-        binary = False
+        """Serve until the client leaves or breaks the rules; then nothing runs any more."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._sender.run)
-            async for message in self._socket:
-                if message.type is not WSMsgType.TEXT:
-                    binary = message.type is WSMsgType.BINARY
-                    break
-                await self._take(message.data, tasks)
+            closing = await self._listen(tasks)
             tasks.cancel_scope.cancel()
-        if binary:
-            await self._socket.close(code=1003, message=b"messages must be JSON text")
+        if closing is not None:
+            await self._socket.close(code=closing.code, message=closing.reason)
 
     async def finish(self) -> None:
         """Once every request has its terminal message, close because the server goes."""
@@ -67,6 +65,17 @@ class Conversation:
             self._ended = anyio.Event()
             await self._ended.wait()
         await self._socket.close(code=1001, message=b"the server is shutting down")
+
+    async def _listen(self, tasks: TaskGroup) -> Closing | None:
+        """Take what comes until nothing does; how to close if that is for us to do."""
+        with self._socket.patience:
+            async for message in self._socket:
+                if message.type is WSMsgType.BINARY:
+                    return BINARY
+                if message.type is not WSMsgType.TEXT:
+                    return None
+                await self._take(message.data, tasks)
+        return self._socket.too_slow() if self._socket.patience.cancelled_caught else None
 
     async def _take(self, text: str, tasks: TaskGroup) -> None:
         client_id: str | None = None

@@ -10,18 +10,23 @@ from aiohttp import web
 from plancha.failure import Failure, engine_error
 from plancha_transports.failures import failure_response
 from plancha_transports.malformed import BAD_BODY, LONGEST_LINE, MOST_HEADERS, malformed
+from plancha_transports.message_arrival import Parser
 
 log = structlog.get_logger()
+
+
+AroundParser = Callable[[Parser, asyncio.ReadTransport], Parser]
 
 
 class HttpProtocol(web.RequestHandler):
     """aiohttp's, but what is refused before any door is asked is told in our words.
 
     aiohttp would answer with the malformed bytes in plain text, and log them. `on_malformed` is
-    told of each such refusal. To be made only while `server` is set up.
+    told of each such refusal, and `around_parser`, once set, asked what is to be around the parser
+    of a WebSocket. To be made only while `server` is set up.
     """
 
-    __slots__ = ("_on_malformed",)
+    __slots__ = ("_on_malformed", "around_parser")
 
     def __init__(
         self, server: web.Server, on_malformed: Callable[[Failure], None], **settings: Any
@@ -35,6 +40,7 @@ class HttpProtocol(web.RequestHandler):
             **{"access_log": None, **settings},  # our access log is a middleware
         )
         self._on_malformed = on_malformed
+        self.around_parser: AroundParser | None = None
 
     def data_received(self, data: bytes) -> None:
         """A body that turns out to be malformed ends there.
@@ -48,6 +54,12 @@ class HttpProtocol(web.RequestHandler):
             if request is not None and not request.content.is_eof():
                 request.content.set_exception(web.RequestPayloadError(BAD_BODY.message))
                 request.content.feed_eof()
+
+    def set_parser(self, parser: Any, data_received_cb: Callable[[], None] | None = None) -> None:
+        """aiohttp's hook: from here on the connection is a WebSocket, and `parser` its reader."""
+        if self.around_parser is not None and self.transport is not None:
+            parser = self.around_parser(parser, self.transport)
+        super().set_parser(parser, data_received_cb)
 
     def handle_error(
         self,

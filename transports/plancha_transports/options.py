@@ -22,8 +22,9 @@ def _are_hosts(hosts: tuple[str, ...]) -> bool:
 class HttpOptions:
     """The table `[transport.http]`.
 
-    `max_bodies`: of all bodies that are being read at once, when it is over `max_body`. A body has
-    `body_timeout_s` to arrive, and a connection `keepalive_s` for the head of its next request.
+    `max_bodies`: of all bodies that are being read at once, when it is over `max_body`. A body,
+    or a WebSocket message, has `body_timeout_s` to arrive, and a connection `keepalive_s` for the
+    head of its next request.
     Of `max_connections` no more are open at once than the process may have files open.
     A request's prompts times its n may be as many as the larger of `max_prompts` and `max_n`.
     `headers_after_s`: a stream's HTTP status is decided by its first token, or by then.

@@ -11,11 +11,9 @@ from plancha_transports.failures import error_response
 from plancha_transports.options import HttpOptions
 from plancha_transports.request_bodies import BodyReader
 from plancha_transports.socket_sender import SocketSender
-from plancha_transports.socket_writer import SocketWriter, open_messages
+from plancha_transports.stream_socket import StreamSocket
 
 log = structlog.get_logger()
-
-CLOSE_HANDSHAKE_S = 2.0  # how long a close waits for the client's own
 
 
 class StreamDoor:
@@ -36,20 +34,14 @@ class StreamDoor:
                 f'Offer the subprotocol "{SUBPROTOCOL}", in one Sec-WebSocket-Protocol header, '
                 "or none at all.",
             )
-        socket = _Socket(
-            protocols=(SUBPROTOCOL,),
-            timeout=CLOSE_HANDSHAKE_S,
-            heartbeat=self._options.ws_heartbeat_s or None,
-            compress=False,
-            max_msg_size=self._options.ws_max_message + 1,  # aiohttp's limit is the first size over
-        )
-        if not _can_upgrade(socket, request):
+        socket = StreamSocket(self._options)
+        if not socket.can_open(request):
             response = error_response(
                 426, "upgrade_required", "This is a WebSocket; connect with ws://…/v1/stream."
             )
             response.headers["Upgrade"] = "websocket"
             return response
-        writer = await socket.open(request, self._options.max_pending_bytes)
+        writer = await socket.open(request)
         conversation = Conversation(
             self._gateway,
             socket,
@@ -73,38 +65,3 @@ class StreamDoor:
         async with anyio.create_task_group() as tasks:
             for conversation in self._open:
                 tasks.start_soon(conversation.finish)
-
-
-def _can_upgrade(socket: web.WebSocketResponse, request: web.Request) -> bool:
-    try:
-        return bool(socket.can_prepare(request))
-    except ValueError:  # aiohttp stumbles over bytes that are no text, and in wording its refusal
-        return False
-
-
-class _Socket(web.WebSocketResponse):
-    """aiohttp closes on a protocol error by itself, and gives no reason; this one does."""
-
-    _messages: SocketWriter | None = None
-
-    async def open(self, request: web.Request, most_pending: int) -> SocketWriter:
-        """Upgrade."""
-        self._messages = await open_messages(request, self, most_pending)
-        return self._messages
-
-    async def close(
-        self, *, code: int = WSCloseCode.OK, message: bytes = b"", drain: bool = True
-    ) -> bool:
-        """As aiohttp's; our messages end before the close frame."""
-        if self._messages is not None:
-            self._messages.stop()
-        return await super().close(
-            code=code, message=message or _REASONS.get(code, b""), drain=drain
-        )
-
-
-_REASONS: dict[int, bytes] = {
-    WSCloseCode.PROTOCOL_ERROR: b"that is not the WebSocket protocol",
-    WSCloseCode.INVALID_TEXT: b"text must be valid UTF-8",
-    WSCloseCode.MESSAGE_TOO_BIG: b"the message is over ws_max_message",
-}
