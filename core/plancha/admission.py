@@ -20,6 +20,7 @@ from plancha.messages import (
     Submit,
     Upstream,
 )
+from plancha.metrics.meters import Meters
 from plancha.overload.overload import Overload
 from plancha.sequence import Sequence
 
@@ -35,10 +36,21 @@ class Admission:
     site: Site
     allocator: Allocator  # asked, never changed
     overload: Overload
+    meters: Meters = attrs.field(factory=Meters)
     _arrivals: "count[int]" = attrs.field(factory=count, init=False)
 
     def admit(self, submit: Submit, now: float) -> Admitted | Failure:
-        """A request's sequences in the order of the streams, or why there are none.
+        """A request's sequences in the order of the streams, or why there are none."""
+        shed = self._judge(submit, now)
+        if isinstance(shed, Failure):
+            self.meters.refused(shed)
+            return shed
+        sequences = self._sequences(submit, now)
+        self.overload.accepted(sequences, now)
+        return Admitted(sequences, shed)
+
+    def _judge(self, submit: Submit, now: float) -> tuple[int, ...] | Failure:
+        """Tiers that must go for it, or why it is refused.
 
         What can never be served is told before what cannot be now, since trying again is no use.
         """
@@ -49,12 +61,7 @@ class Admission:
             failure = self._never_fits(prompt, request)
             if failure is not None:
                 return failure
-        shed = self.overload.judge(submit, now)
-        if isinstance(shed, Failure):
-            return shed
-        sequences = self._sequences(submit, now)
-        self.overload.accepted(sequences, now)
-        return Admitted(sequences, shed)
+        return self.overload.judge(submit, now)
 
     def _sequences(self, submit: Submit, now: float) -> tuple[Sequence, ...]:
         request = submit.request

@@ -70,6 +70,7 @@ class Worker:
             site=self.site,
             allocator=allocator,
             overload=self.planner.overload,
+            meters=self.planner.meters,
         )
         return self.site
 

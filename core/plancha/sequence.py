@@ -41,6 +41,9 @@ class Sequence:
     passed_since_s: float | None = None
     prompt_reported: int = 1  # prompt positions whose log-probability was sent; the first has none
     prefilled: int = 0  # prompt tokens computed so far, replays excluded
+    joined_s: float = 0.0  # when it entered the batch for the first time
+    first_token_s: float | None = None
+    last_token_s: float | None = None  # before it left the batch; None: its reader paused it
 
     @property
     def tenant(self) -> str:

@@ -15,7 +15,8 @@ class Batch:
     Each column has `max_sequences` entries. In an empty slot `length`, `computed` and `capacity`
     are 0, so that whole columns can be compared; the others mean nothing. `token_ids` is int32
     [max_sequences, context_length]; `stops` is int32 [vocabulary], how many running sequences each
-    id would end: one look-up tells that a step's token ends nobody.
+    id would end: one look-up tells that a step's token ends nobody. `fresh` are slots whose
+    sequence has had no token since it joined; all others had one at `tokens_at_s`.
     """
 
     def __init__(self, max_sequences: int, context_length: int, vocabulary: int) -> None:
@@ -25,8 +26,10 @@ class Batch:
             return np.zeros(max_sequences, np.int32)
 
         self.active: Bools = np.zeros(max_sequences, np.bool_)
+        self.fresh: Bools = np.zeros(max_sequences, np.bool_)  # true in some empty slots as well
         self.stream: Int64s = np.zeros(max_sequences, np.int64)
         self.order: Int64s = np.zeros(max_sequences, np.int64)  # by tier, then by when it joined
+        self.tokens_at_s = 0.0  # monotonic clock
         self.tenant = column()
         self.length = column()  # known tokens
         self.computed = column()  # tokens whose K and V are in the pool
@@ -65,7 +68,7 @@ class Batch:
         slot = self._free.pop()
         sequence.slot = slot
         self.sequences[slot] = sequence
-        self.active[slot] = True
+        self.active[slot] = self.fresh[slot] = True
         self.stream[slot] = sequence.stream
         self.order[slot] = (sequence.tier << TIER_SHIFT) + self._joined
         self._joined += 1
@@ -91,6 +94,8 @@ class Batch:
         sequence.computed = int(self.computed[slot])
         prefilled = min(sequence.computed, sequence.prompt_tokens)
         sequence.prefilled = max(sequence.prefilled, prefilled)
+        if not self.fresh[slot]:
+            sequence.last_token_s = self.tokens_at_s
         sequence.slot = None
         self.sequences[slot] = None
         self.active[slot] = False

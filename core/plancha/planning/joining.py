@@ -6,6 +6,7 @@ from itertools import islice
 import attrs
 
 from plancha.contracts import Allocator, Scheduler, Site
+from plancha.metrics.meters import Meters
 from plancha.overload.overload import Overload
 from plancha.planning.batch import Batch
 from plancha.planning.deltas import Deltas
@@ -38,6 +39,7 @@ class Joining:
     report: Report
     room: Room
     overload: Overload
+    meters: Meters
     alive: Mapping[int, Sequence]  # by stream: accepted and not ended
 
     def anyone(self, now: float) -> bool:
@@ -64,7 +66,7 @@ class Joining:
             if full and candidate.tier >= worst_tier:
                 continue  # a better tier may stand behind it
             if self._fits(candidate, now):
-                self._join(candidate)
+                self._join(candidate, now)
                 for each in passed:
                     each.passed += 1
                 return candidate
@@ -141,7 +143,7 @@ class Joining:
         beside_others = self.batch.free_slots < len(self.batch.sequences)
         return int(self.site.loaded().blocks * WATERMARK) if beside_others else 0
 
-    def _join(self, candidate: Sequence) -> None:
+    def _join(self, candidate: Sequence, now: float) -> None:
         if not self.allocator.grow(candidate, candidate.length):
             raise RuntimeError(f"the allocator refused blocks it had: stream {candidate.stream}")
         capacity = len(candidate.blocks) * self.site.block_size
@@ -156,6 +158,7 @@ class Joining:
         if not candidate.joined_once:
             candidate.joined_once = True
             self.overload.joined(candidate, cached)
+            self.meters.joined(candidate, cached, now)
             self.report.joined(candidate.stream, cached if candidate.parent is None else 0)
 
 

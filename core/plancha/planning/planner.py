@@ -13,6 +13,7 @@ import structlog
 from plancha.contracts import Allocator, Scheduler, Site
 from plancha.failure import Failure, engine_error
 from plancha.messages import Finished, FinishReason, Load, Plan, StepDone
+from plancha.metrics.meters import Meters
 from plancha.overload.deadlines import Deadlines
 from plancha.overload.overload import Overload
 from plancha.planning.batch import Batch
@@ -44,6 +45,7 @@ class Planner:
         self.batch = Batch(site.max_sequences, geometry.context_length, geometry.vocabulary)
         self.report = Report()
         self.cost = StepCost()
+        self.meters = Meters()
         self.sequences: dict[int, Sequence] = {}  # by stream: everyone accepted and not ended
         self._site = site
         self._scheduler = scheduler
@@ -70,6 +72,7 @@ class Planner:
             report=self.report,
             room=self.room,
             overload=self.overload,
+            meters=self.meters,
             alive=self.sequences,
         )
         self._rows = Rows(site=site, batch=self.batch, joining=joining, cost=self.cost)
@@ -78,6 +81,7 @@ class Planner:
         self._paused: dict[int, Sequence] = {}  # out of the batch and of the line, by stream
         self._steps = 0
         self._in_flight: Plan | None = None
+        self._planned_s = 0.0
 
     @property
     def in_flight(self) -> bool:
@@ -178,17 +182,19 @@ class Planner:
         moves = self._allocator.take_moves()
         self._in_flight = self._deltas.plan(self._steps, moves, slots, starts, counts, samples)
         self._steps += 1
+        self._planned_s = now
         return self._in_flight
 
     def apply(self, done: StepDone, now: float) -> None:
         """Take in a step's tokens: append, stop, charge, report; who left meanwhile has none."""
         plan = self._take_in_flight()
         self.cost.observe_step(plan, done)
+        self.meters.stepped(plan, done, now - self._planned_s)
         self._commit(plan, done)
         for slot in done.failed:
             self._end_slot(slot, "error", now, failure=engine_error())
         self.report.prompts(done.prompt_logprobs, self.batch.sequences)
-        self._append(done, now)
+        self._append(plan, done, now)
         self._end_scored(plan, now)
         self._let_go(now)
 
@@ -199,6 +205,7 @@ class Planner:
         host's copies those of this very plan may not have been made.
         """
         plan = self._take_in_flight()
+        self.meters.failed_steps += 1
         for slot in plan.slots.tolist():
             self._end_slot(slot, "error", now, failure=engine_error())
         for sequence in self.batch.running():
@@ -219,6 +226,7 @@ class Planner:
         for sequence in self._pausing:
             if sequence.paused and sequence.slot is not None:
                 self.room.set_aside(sequence)
+                sequence.last_token_s = None  # the gap is its reader's
                 self._paused[sequence.stream] = sequence
         self._pausing.clear()
 
@@ -254,7 +262,7 @@ class Planner:
             if sequence is not None and slot not in done.failed:
                 self._allocator.commit(sequence, int(ends[row]))
 
-    def _append(self, done: StepDone, now: float) -> None:
+    def _append(self, plan: Plan, done: StepDone, now: float) -> None:
         batch = self.batch
         slots, tokens, logprobs = done.slots, done.tokens, done.logprobs
         if self._deltas.someone_left:
@@ -266,6 +274,7 @@ class Planner:
         output = batch.output_by_tenant(slots)
         self._scheduler.charge(output)
         self.overload.quotas.charge(output, now)
+        self.meters.appended(plan, slots, output, batch, now)
         full = length >= batch.max_length[slots]
         for i in np.flatnonzero(full | (batch.stops[tokens] > 0)).tolist():
             slot = int(slots[i])
@@ -314,6 +323,7 @@ class Planner:
         self._paused.pop(sequence.stream, None)
         del self.sequences[sequence.stream]
         self.overload.ended(sequence, now)
+        self.meters.ended_by(sequence, reason, failure, now)
         self._unline(sequence)
         self._siblings.forget(sequence)
         first = sequence.parent is None

@@ -44,7 +44,10 @@ class Simulation:
         self._step_s = step_s
         self._most_tokens = site.max_batched_tokens
         self._admission = Admission(
-            site=site, allocator=self.allocator, overload=self.planner.overload
+            site=site,
+            allocator=self.allocator,
+            overload=self.planner.overload,
+            meters=self.planner.meters,
         )
 
     def submit(
