@@ -26,7 +26,8 @@ from plancha_app.words import WORDS, Drain, Failed, FromChild, Serving, Setup, U
 log = structlog.get_logger()
 
 PARTING_S = 5.0
-"""What a child has to end by itself once its socket is closed."""
+HUNG_PARTING_S = 1.0
+"""What a child has to end by itself once its socket is closed; one that hangs hardly ever can."""
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -117,7 +118,7 @@ class Child:
             self._words = None
             words.close()
             with anyio.CancelScope(shield=True):
-                await _end(process)
+                await _end(process, HUNG_PARTING_S if self._hung else PARTING_S)
         return process.returncode
 
     async def _start(self) -> tuple[anyio.abc.Process, MessageStream]:
@@ -177,8 +178,8 @@ class Child:
         scope.cancel()
 
 
-async def _end(process: anyio.abc.Process) -> None:
-    with anyio.move_on_after(PARTING_S):
+async def _end(process: anyio.abc.Process, parting_s: float) -> None:
+    with anyio.move_on_after(parting_s):
         await process.wait()
     if process.returncode is None:
         process.kill()

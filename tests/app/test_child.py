@@ -178,7 +178,7 @@ def place_of(model: str, hang_timeout_s: float) -> Place:
 async def test_a_process_whose_event_loop_stands_still_is_replaced_and_tells_where_it_stood(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("plancha_app.child.PARTING_S", 0.1)
+    monkeypatch.setattr("plancha_app.child.HUNG_PARTING_S", 0.1)
     place = place_of("hanging", 0.4)
     async with kept(place):
         await place.hear("hanging")
@@ -207,7 +207,7 @@ async def test_a_process_that_always_dies_before_it_is_ready_is_given_up_with_it
 async def test_a_process_that_always_hangs_before_it_is_ready_is_given_up_and_that_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("plancha_app.child.PARTING_S", 0.1)
+    monkeypatch.setattr("plancha_app.child.HUNG_PARTING_S", 0.1)
     monkeypatch.setattr("plancha_app.restarts.MOST_TRIES", 1)
     place = place_of("hanging", 0.4)
     with anyio.fail_after(HANG_S), pytest.raises(LoadError, match=r"said nothing for 0\.4 s"):

@@ -1,11 +1,13 @@
 """When the next process is started in the place of one that ended; the test has the clock."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from plancha_app.restarts import Restarts
 
 
-def pauses(restarts: Restarts, lives: list[tuple[float | None, float]]) -> list[float | None]:
+def pauses(restarts: Restarts, lives: Sequence[tuple[float | None, float]]) -> list[float | None]:
     """Of processes that were ready after so long (None: never) and ended so long after that."""
     now, waited = 1000.0, list[float | None]()
     for ready_s, lived_s in lives:

@@ -1,0 +1,95 @@
+"""Plugins for a server under test; copied to where its processes look for distributions."""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from plancha.contracts import Geometry, LoadError
+from plancha.messages import Plan, StepDone
+from plancha.sequence import Sequence
+from plancha.testing.executors import ScriptExecutor
+from plancha_schedulers.fcfs import fcfs
+
+GEOMETRY = Geometry(blocks=4096, context_length=4096, vocabulary=264, stop_ids=(257,))
+
+ENTRY_POINTS = """
+[plancha.executors]
+paced = told_plugins:paced
+failing = told_plugins:failing
+crashing = told_plugins:crashing
+hanging = told_plugins:hanging
+[plancha.schedulers]
+telling = told_plugins:telling
+"""
+
+
+class Paced(ScriptExecutor):
+    def step(self, plan: Plan) -> StepDone:
+        time.sleep(0.005)
+        return super().step(plan)
+
+
+class Hanging(ScriptExecutor):
+    def step(self, plan: Plan) -> StepDone:
+        print(json.dumps({"event": "hangs"}), file=sys.stderr, flush=True)
+        while True:
+            time.sleep(1)
+
+
+class Failing(ScriptExecutor):
+    def load(self, progress: Callable[[str], None]) -> Geometry:
+        raise LoadError("shard 2 of 3 is missing")
+
+
+class Crashing(ScriptExecutor):
+    def load(self, progress: Callable[[str], None]) -> Geometry:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("unreachable")
+
+
+def say(event: str, sequence: Sequence) -> None:
+    print(json.dumps({"event": event, "id": sequence.request.id}), file=sys.stderr, flush=True)
+
+
+class Telling:
+    """First come, first served; says on stderr who comes and goes."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.waiting, self.victims, self.charge = inner.waiting, inner.victims, inner.charge
+
+    def add(self, sequence: Sequence, now: float) -> None:
+        say("added", sequence)
+        self.inner.add(sequence, now)
+
+    def joined(self, sequence: Sequence, cached: int) -> None:
+        say("joined", sequence)
+        self.inner.joined(sequence, cached)
+
+    def remove(self, sequence: Sequence) -> None:
+        say("removed", sequence)
+        self.inner.remove(sequence)
+
+
+def paced(options: Any, site: Any) -> Paced:
+    return Paced(lambda prompt: list(b"abcdefgh" * 500), GEOMETRY)
+
+
+def hanging(options: Any, site: Any) -> Hanging:
+    return Hanging(lambda prompt: [65], GEOMETRY)
+
+
+def failing(options: Any, site: Any) -> Failing:
+    return Failing(lambda prompt: [65], GEOMETRY)
+
+
+def crashing(options: Any, site: Any) -> Crashing:
+    return Crashing(lambda prompt: [65], GEOMETRY)
+
+
+def telling(options: Any, site: Any) -> Telling:
+    return Telling(fcfs({}, site))
