@@ -12,6 +12,9 @@ from plancha.messages import Reload
 from plancha.options import OptionsError, locate
 from plancha.plugins import GROUPS, PluginError, create
 from plancha_app.deployment import Deployment, DeploymentError, PluginTable, parse, understand
+from plancha_ledger.opening import problems_of
+from plancha_texts.hashing import Secrets
+from plancha_texts.keeper import TextKeeper
 
 DEFAULT_FILE = Path("plugins.toml")
 BUILT_IN = "built-in defaults"
@@ -38,6 +41,8 @@ def prepare(
         told.append(str(error))
     told.extend(plugin_problems(deployment))
     told.extend(openness_problems(deployment))
+    deployment = _beside(source, deployment)
+    told.extend(ledger_problems(deployment))
     if told:
         raise DeploymentError(source, tuple(told))
     return source, deployment
@@ -49,7 +54,11 @@ def choose(path: Path | None) -> tuple[str, Deployment]:
     deployment, problems = understand(tables)
     if problems:
         raise DeploymentError(source, tuple(map(str, problems)))
-    return source, deployment
+    return source, _beside(source, deployment)
+
+
+def _beside(source: str, deployment: Deployment) -> Deployment:
+    return deployment if source == BUILT_IN else deployment.beside(Path(source).parent)
 
 
 def _tables(path: Path | None) -> tuple[str, Mapping[str, Any]]:
@@ -88,6 +97,12 @@ def openness_problems(deployment: Deployment) -> Iterator[str]:
                 "Either give keys to tenants (`plancha keys new NAME` makes one), or name the "
                 'tenant that everybody is: anonymous = "NAME" in [server], with a [tenants.NAME]'
             )
+
+
+def ledger_problems(deployment: Deployment) -> Iterator[str]:
+    """What can be seen to be wrong with [ledger] without opening it."""
+    if deployment.ledger is not None:
+        yield from (f"ledger.{problem}" for problem in problems_of(deployment.ledger))
 
 
 def plugin_tables(deployment: Deployment) -> dict[str, PluginTable]:
@@ -131,12 +146,22 @@ def make_site(
     )
 
 
-def make_gateway(deployment: Deployment) -> Gateway:
+def make_texts(deployment: Deployment) -> TextKeeper | None:
+    """What keeps tenants' texts; None when there is no place for them, and so nothing to keep."""
+    places = deployment.texts
+    if places.path is None:
+        return None
+    secrets = None if places.secrets is None else Secrets(places.secrets)
+    return TextKeeper(places.path, secrets, deployment.retention)
+
+
+def make_gateway(deployment: Deployment, texts: TextKeeper | None = None) -> Gateway:
     """The half that talks to clients, before there is a worker."""
     return Gateway(
         deployment.model.public_name,
         deployment.model.public_prefixes,
         deployment.access,
+        texts=texts,
         step_deadline_s=deployment.server.step_deadline_s,
     )
 

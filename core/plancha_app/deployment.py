@@ -24,7 +24,10 @@ from plancha.options import (
     shown,
     structure,
 )
-from plancha_app.tenant_tables import TenantTable, TierTable, tenant_problems
+from plancha_app.tenant_tables import TenantTable, TierTable, tenant_problems, texts_problems
+from plancha_ledger.table import LedgerTable
+from plancha_texts.options import TextsTable
+from plancha_texts.retention import Policy
 
 
 @attrs.frozen(kw_only=True)
@@ -132,8 +135,10 @@ class Deployment:
     batch: Batch = attrs.field(factory=Batch)
     kv: Kv = attrs.field(factory=Kv)
     server: Server = attrs.field(factory=Server)
+    ledger: LedgerTable | None = None  # None: usage is remembered only while the process lives
     tenants: dict[str, TenantTable] = attrs.field(factory=dict)
     tiers: dict[str, TierTable] = attrs.field(factory=dict)
+    texts: TextsTable = attrs.field(factory=TextsTable)
     scheduler: PluginTable = attrs.field(default=PluginTable("fair-queue"), converter=plugin_table)
     allocator: PluginTable = attrs.field(default=PluginTable("paged"), converter=plugin_table)
     executor: PluginTable = attrs.field(default=PluginTable("torch"), converter=plugin_table)
@@ -153,6 +158,16 @@ class Deployment:
             models={name: names for name, names in models.items() if names is not None},
             operators=frozenset(name for name, each in self.tenants.items() if each.operator),
         )
+
+    def beside(self, folder: Path) -> "Deployment":
+        """The same with its paths seen from `folder`, in which its file lies."""
+        ledger = None if self.ledger is None else self.ledger.beside(folder)
+        return attrs.evolve(self, ledger=ledger)
+
+    @property
+    def retention(self) -> Policy:
+        """What is kept of whose prompts and outputs."""
+        return Policy({name: table.retention for name, table in self.tenants.items()})
 
     def listening_at(self, host: str | None, port: int | None) -> "Deployment":
         """The same, with the HTTP door elsewhere. Raises ValueError when there is no such door."""
@@ -214,6 +229,7 @@ def understand(tables: Mapping[str, Any]) -> tuple[Deployment, tuple[Problem, ..
 def _across_tables(deployment: Deployment) -> tuple[Problem, ...]:
     anonymous = deployment.server.anonymous
     problems = list(tenant_problems(deployment.tenants, deployment.tiers, anonymous))
+    problems.extend(texts_problems(deployment.tenants, deployment.texts))
     batch = deployment.batch
     least = batch.max_sequences + deployment.kv.block_size
     if batch.max_batched_tokens < least:

@@ -63,7 +63,7 @@ FromChild = Listening | Serving | Alive | Failed
 
 def written(deployment: Deployment) -> str:
     """A deployment as JSON, in the shape of its file."""
-    return orjson.dumps(_plain(deployment)).decode()
+    return orjson.dumps(_plain(deployment), default=str).decode()  # paths
 
 
 def read(text: str) -> Deployment:

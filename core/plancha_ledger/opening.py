@@ -1,0 +1,46 @@
+"""From a deployment's table to a ledger that can be written."""
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+from plancha.contracts import LoadError
+from plancha.ledger import Ledger
+from plancha_ledger.anchor import Anchor
+from plancha_ledger.key import private_bytes, read_key, read_or_make_key
+from plancha_ledger.sqlite_file import SqliteFile
+from plancha_ledger.sqlite_ledger import SqliteLedger
+from plancha_ledger.table import LedgerTable
+
+
+async def open_ledger(table: LedgerTable) -> Ledger:
+    """The ledger of a table whose paths are right from here. Whoever opens it closes it.
+
+    Takes the writer's lock, and closes as `failed` what the holder before has left open. Raises
+    `LoadError` with what the operator can do.
+    """
+    anchor = Anchor(table.anchor, read_or_make_key(table.key_file), table.writer)
+    ledger = SqliteLedger(SqliteFile(table.path, anchor))
+    await ledger.open()
+    return ledger
+
+
+def problems_of(table: LedgerTable) -> Iterator[str]:
+    """What is wrong with a table, by its key; opens and makes nothing."""
+    if table.store == "postgres" and find_spec("asyncpg") is None:
+        yield 'store = "postgres": needs asyncpg, which `pip install plancha[postgres]` brings'
+    files = {"key_file": table.key_file, "anchor": table.anchor}
+    if table.store == "sqlite":
+        files["path"] = table.path
+    for key, path in files.items():
+        if not path.parent.is_dir():
+            yield f"{key}: {path.parent} is no folder; make it first"
+    try:
+        if table.key_file.exists():
+            read_key(table.key_file)
+    except LoadError as error:
+        yield f"key_file: {error}"
+    try:
+        if table.dsn_file is not None:
+            private_bytes(table.dsn_file)
+    except LoadError as error:
+        yield f"dsn_file: {error}"
