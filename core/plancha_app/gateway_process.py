@@ -16,7 +16,7 @@ from plancha.kernel import attend
 from plancha.links.link import LinkLost
 from plancha.links.message_stream import MessageStream
 from plancha.links.socket_link import SocketLink, connect
-from plancha_app.assembly import make_gateway, make_reload
+from plancha_app.assembly import make_gateway, make_reload, make_texts
 from plancha_app.child_process import run
 from plancha_app.deployment import Deployment
 from plancha_app.doors import open_doors
@@ -24,6 +24,7 @@ from plancha_app.draining import drain, end_streams
 from plancha_app.logs import set_level
 from plancha_app.words import Drain, Listening, Serving, Update, read
 from plancha_text.text import from_path
+from plancha_texts.keeper import TextKeeper, at_work
 
 log = structlog.get_logger()
 
@@ -33,13 +34,14 @@ RETRY_S = 0.1
 
 async def work(parent: MessageStream, deployment: Deployment, link: str) -> None:
     """Serve clients until the parent says to drain, or has gone."""
-    gateway = make_gateway(deployment)
+    texts = make_texts(deployment)
+    gateway = make_gateway(deployment, texts)
     await gateway.reload(deployment.access, make_reload(deployment))
-    async with anyio.create_task_group() as tasks:
+    async with at_work(texts), anyio.create_task_group() as tasks:
         addresses = await open_doors(tasks, deployment, gateway, shared_ports=True)
         parent.push(Listening(tuple(addresses)))
         tasks.start_soon(_keep_connected, gateway, link, parent)
-        await _obey(parent, gateway, deployment)
+        await _obey(parent, gateway, texts, deployment)
         if parent.ended:  # killed, perhaps, and then nobody else tidies up
             rmtree(Path(link).parent, ignore_errors=True)
         end_streams(gateway)
@@ -82,7 +84,9 @@ async def _serve(
         tasks.cancel_scope.cancel()
 
 
-async def _obey(parent: MessageStream, gateway: Gateway, deployment: Deployment) -> None:
+async def _obey(
+    parent: MessageStream, gateway: Gateway, texts: TextKeeper | None, deployment: Deployment
+) -> None:
     """What the parent says, until this process has to end."""
     async with anyio.create_task_group() as tasks:
 
@@ -98,6 +102,8 @@ async def _obey(parent: MessageStream, gateway: Gateway, deployment: Deployment)
                     case Update(text):
                         deployment = read(text)
                         set_level(deployment.server.log_level)
+                        if texts is not None:
+                            texts.retain(deployment.retention)
                         await gateway.reload(deployment.access, make_reload(deployment))
         except LinkLost:
             tasks.cancel_scope.cancel()

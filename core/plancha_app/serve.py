@@ -12,7 +12,7 @@ from anyio.abc import TaskStatus
 from plancha.contracts import Text
 from plancha.gateway import Gateway
 from plancha.kernel import Kernel
-from plancha_app.assembly import BUILT_IN, make_gateway
+from plancha_app.assembly import BUILT_IN, make_gateway, make_texts
 from plancha_app.deployment import Deployment
 from plancha_app.doors import open_doors
 from plancha_app.draining import drain, end_streams
@@ -23,6 +23,7 @@ from plancha_app.parent import Parent
 from plancha_app.reloading import reread
 from plancha_app.telling import START_ERRORS, Say, greet, reasons
 from plancha_app.terminal import Terminal
+from plancha_texts.keeper import TextKeeper, at_work
 
 log = structlog.get_logger()
 
@@ -35,17 +36,19 @@ class Server:
     path: Path | None = None  # of the deployment's file, to read again; None: as at the start
     open_model: OpenModel
     say: Say
+    texts: TextKeeper | None = attrs.field(init=False)
     gateway: Gateway = attrs.field(init=False)
     addresses: list[str] = attrs.field(factory=list, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.gateway = make_gateway(self.deployment)
+        self.texts = make_texts(self.deployment)
+        self.gateway = make_gateway(self.deployment, self.texts)
 
     async def run(self) -> int:
         """Serve until SIGINT or SIGTERM. The exit code: 0, or 1 when it could not serve."""
         code = 0
         try:
-            async with anyio.create_task_group() as tasks:
+            async with at_work(self.texts), anyio.create_task_group() as tasks:
                 await tasks.start(self._stop_on_signal, tasks.cancel_scope)
                 await tasks.start(self._reload_on_signal)
                 self.addresses = await open_doors(tasks, self.deployment, self.gateway)
@@ -100,6 +103,8 @@ class Server:
         found = reread(self.deployment, self.path)
         if found is not None:
             self.deployment, reload = found
+            if self.texts is not None:
+                self.texts.retain(self.deployment.retention)
             await self.gateway.reload(self.deployment.access, reload)
 
     async def _drain(self, scope: anyio.CancelScope) -> None:

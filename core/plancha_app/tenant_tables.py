@@ -9,6 +9,7 @@ import attrs
 from plancha.access import is_key_hash
 from plancha.option_values import Check
 from plancha.options import OptionsError, Problem, at_least, between, shown
+from plancha_texts.options import TextsTable
 from plancha_texts.retention import FEWEST_DAYS, MOST_DAYS, Retention, is_retention
 
 NAME_RIGHT = "1 to 64 letters, digits, dots, dashes and underscores"
@@ -82,6 +83,23 @@ def tenant_problems(
         names = f"one of this file: {', '.join(tenants)}" if tenants else "this file has none"
         right = f"must be the name of a tenant, {names}"
         yield Problem(key="server.anonymous", value=shown(anonymous), right=right)
+
+
+def texts_problems(tenants: Mapping[str, TenantTable], texts: TextsTable) -> Iterator[Problem]:
+    """Places that are needed to keep what tenants have kept, and are not named."""
+    for name, table in tenants.items():
+        if table.retention != "none" and texts.path is None:
+            yield _place_missing("path", 'a file, such as "texts.db"', name, table.retention)
+            break
+    for name, table in tenants.items():
+        if table.retention == "hash" and texts.secrets is None:
+            yield _place_missing("secrets", 'a folder, such as "secrets"', name, "hash")
+            break
+
+
+def _place_missing(key: str, place: str, tenant: str, retention: Retention) -> Problem:
+    why = f"tenants.{tenant}.retention = {shown(retention)} needs it"
+    return Problem(key=f"texts.{key}", value=None, right=f"missing; must be {place}: {why}")
 
 
 def _keys_given_twice(tenants: Mapping[str, TenantTable]) -> Iterator[Problem]:
