@@ -162,7 +162,7 @@ class Deployment:
     def beside(self, folder: Path) -> "Deployment":
         """The same with its paths seen from `folder`, in which its file lies."""
         ledger = None if self.ledger is None else self.ledger.beside(folder)
-        return attrs.evolve(self, ledger=ledger)
+        return attrs.evolve(self, ledger=ledger, texts=self.texts.beside(folder))
 
     @property
     def retention(self) -> Policy:

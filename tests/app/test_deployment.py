@@ -216,7 +216,11 @@ def test_a_tenant_has_keys_limits_and_models_and_a_tier_its_target() -> None:
         "models": ["smollm2"],
     }
     deployment, problems = understand(
-        {"tenants": {"acme": acme, "beta": NOTHING_KEPT}, "tiers": {"1": {"ttft_target_s": 2}}}
+        {
+            "tenants": {"acme": acme, "beta": NOTHING_KEPT},
+            "tiers": {"1": {"ttft_target_s": 2}},
+            "texts": {"path": "texts.db"},
+        }
     )
 
     assert problems == ()
@@ -362,3 +366,24 @@ def test_retention_is_nothing_else(given: Any) -> None:
     (told,) = mistakes({"tenants": {"acme": {"retention": given}}})
 
     assert told.startswith("tenants.acme.retention = ") and told.endswith(RETENTION)
+
+
+def test_who_keeps_texts_says_where() -> None:
+    tenants: dict[str, Any] = {"a": NOTHING_KEPT, "b": {"retention": 7}, "c": {"retention": "hash"}}
+    path = "texts.path: missing; must be a file, such as"
+    secrets = "texts.secrets: missing; must be a folder, such as"
+
+    assert mistakes({"tenants": {"a": NOTHING_KEPT}}) == []
+    (told,) = mistakes({"tenants": {"b": {"retention": 7}}})
+    assert told.startswith(path) and told.endswith("tenants.b.retention = 7 needs it")
+    one, other = mistakes({"tenants": tenants})
+    assert (one.startswith(path), other.startswith(secrets)) == (True, True)
+    assert mistakes({"tenants": tenants, "texts": {"path": "t.db", "secrets": "s"}}) == []
+
+
+def test_places_of_texts_are_beside_the_file() -> None:
+    texts = {"path": "texts.db", "secrets": "/var/lib/plancha"}
+    deployment = understand({"texts": texts})[0].beside(Path("/etc/plancha"))
+
+    assert deployment.texts.path == Path("/etc/plancha/texts.db")
+    assert deployment.texts.secrets == Path("/var/lib/plancha")

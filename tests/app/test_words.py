@@ -41,6 +41,9 @@ retention = 30
 keys = ["sha256:KEY"]
 max_running = 4
 tokens_per_minute = 1000
+[texts]
+path = "texts.db"
+secrets = "secrets"
 [tiers.1]
 ttft_target_s = 2.5
 """.replace("KEY", "0" * 64)
