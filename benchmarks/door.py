@@ -186,7 +186,7 @@ def fan_out_table() -> Table:
 
 def fan_out_us(streams: int) -> tuple[float, float]:
     """Per token, the best of fifty frames: `deliver` alone, and with a sink that does nothing."""
-    outboxes = Outboxes()
+    outboxes = Outboxes(lambda generation: None)
     generations = [_generation(number) for number in range(streams)]
     for generation in generations:
         outboxes.add(generation)

@@ -29,6 +29,8 @@ from plancha.inbox import Inbox
 from plancha.links.link import Link
 from plancha.links.memory_link import MemoryLink
 from plancha.messages import Ask, Downstream, Plan, Upstream, WorkerTopic
+from plancha.metrics.figures import Figures
+from plancha.metrics.worker_collector import WorkerCollector
 from plancha.planning.planner import Planner
 from plancha.scheduling import scheduling
 
@@ -54,6 +56,7 @@ class Worker:
     clock: Clock = time.monotonic
     planner: Planner | None = attrs.field(default=None, init=False)
     answerers: dict[WorkerTopic, Answerer] = attrs.field(factory=dict, init=False)
+    figures: Figures = attrs.field(factory=Figures, init=False)
     _thread: ExecutorThread = attrs.field(factory=ExecutorThread, init=False)
     _admission: Admission | None = attrs.field(default=None, init=False)
 
@@ -72,6 +75,8 @@ class Worker:
             overload=self.planner.overload,
             meters=self.planner.meters,
         )
+        self.figures.on_loop.register(WorkerCollector(self.planner, self.site, self.clock))
+        self.answerers["metrics"] = self.figures.answer
         return self.site
 
     async def run(self, connect: Connect) -> None:

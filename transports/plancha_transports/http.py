@@ -29,6 +29,7 @@ from plancha_transports.request_bodies import BodyReader
 from plancha_transports.request_ids import name_response
 from plancha_transports.status_doors import StatusDoors
 from plancha_transports.stream_door import StreamDoor
+from plancha_transports.text_doors import TextDoors
 
 CLOSING_S = 2.0  # what open streams have to send their last event when the server stops
 LINGER_S = 1.0  # how long the rest of an unread body is taken off the line after an early answer
@@ -126,6 +127,7 @@ def application(
     origins = Origins(options.allowed_origins)
     app = web.Application(
         middlewares=[
+            metrics.count,
             access_log,
             failures_as_json,
             hosts.middleware(),
@@ -137,7 +139,7 @@ def application(
     app.on_response_prepare.append(name_response)
     app.on_response_prepare.append(origins.allow_reading)
     openai = OpenAIDoors(gateway, options, bodies)
-    status = StatusDoors(gateway)
+    status, texts = StatusDoors(gateway), TextDoors(gateway)
     app.add_routes(
         expecting(
             [
@@ -150,6 +152,8 @@ def application(
                 web.get("/v1/requests/{id}", status.request_status),
                 web.get("/v1/requests/{id}/usage", status.request_usage),
                 web.post("/v1/requests/{id}/cancel", status.cancel_request),
+                web.get("/v1/requests/{id}/text", texts.show),
+                web.delete("/v1/requests/{id}/text", texts.delete),
                 web.get("/health/live", status.live),
                 web.get("/health/ready", status.ready),
                 web.get("/health/startup", status.startup),

@@ -1,31 +1,40 @@
-"""`GET /metrics`: figures in Prometheus' text format, none of them a tenant's."""
+"""`GET /metrics`: figures in Prometheus' text format, of all gateways and of their worker."""
 
 from collections.abc import Iterator
+from contextlib import suppress
+from typing import get_args
 
 import anyio
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from plancha.exposition import Exposition
-from plancha.failure import Failure
+from plancha.failure import Failure, RequestFailed
 from plancha.gateway import Gateway
+from plancha.record import Outcome
+from plancha_transports.failures import Handler
 
 INTERVAL_S = 0.1
 LAG_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 class Metrics:
-    """Registries of its own: two transports, or two servers in one process, do not mix.
+    """A registry of its own: two transports, or two servers in one process, do not mix.
 
-    What is the worker's is apart: several gateways know it alike, and it is told once.
+    What is the worker's, the worker is asked for, once however many gateways there are.
     """
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._registry = CollectorRegistry()
-        self._worker_registry = CollectorRegistry()
         self._lag = Histogram(
             "plancha_event_loop_lag_seconds",
             "How much later than it was due the gateway's event loop came to a task, sampled.",
@@ -38,8 +47,14 @@ class Metrics:
             ["code"],
             registry=self._registry,
         )
-        self._registry.register(_Requests(gateway))
-        self._worker_registry.register(_Load(gateway))
+        self._http = Counter(
+            "plancha_http_requests",
+            "Requests over HTTP that have ended, by door and by status; 499: the client had gone.",
+            ["door", "status"],
+            registry=self._registry,
+        )
+        ProcessCollector(registry=self._registry)
+        self._registry.register(_Gateway(gateway))
         gateway.scraping.render = self.render
 
     async def measure_lag(self) -> None:
@@ -53,52 +68,63 @@ class Metrics:
         """One more; its code is one of a fixed set."""
         self._malformed.labels(failure.code).inc()
 
+    @web.middleware
+    async def count(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Middleware, outside of all that may answer in a door's place."""
+        status = 499
+        try:
+            response = await handler(request)
+            status = response.status
+            return response
+        finally:
+            resource = request.match_info.route.resource
+            door = "none" if resource is None else resource.canonical
+            self._http.labels(door, status).inc()
+
     async def show(self, request: web.Request) -> web.Response:
-        """Everything, as it is now, of all gateways."""
+        """Everything, as it is now, of all gateways and of their worker."""
         collect = self._gateway.scraping.collect
-        if collect is None:
-            exposition = self.render()
-            text = exposition.own + exposition.worker
-        else:
-            text = await collect()
-        return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+        text = self.render() if collect is None else await collect()
+        worker = await self._worker()
+        headers = {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4}
+        return web.Response(body=text.encode() + worker, headers=headers)
 
-    def render(self) -> Exposition:
+    def render(self) -> str:
         """What this process alone knows."""
-        return Exposition(
-            own=generate_latest(self._registry).decode(),
-            worker=generate_latest(self._worker_registry).decode(),
+        return generate_latest(self._registry).decode()
+
+    async def _worker(self) -> bytes:
+        """The worker's part, and whether there is one that answers."""
+        content: bytes | None = None
+        with suppress(RequestFailed):
+            content = (await self._gateway.ask_worker("metrics")).content
+        registry = CollectorRegistry()
+        Gauge("plancha_worker_up", "1: the worker answers.", registry=registry).set(
+            content is not None
         )
+        return generate_latest(registry) + (content or b"")
 
 
-class _Requests:
-    """What runs here."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Called by the registry."""
-        yield _gauge("open_requests", "Requests of this gateway.", self._gateway.running)
-
-
-class _Load:
-    """What the worker said last, and nothing of it before it said anything."""
+class _Gateway:
+    """What the gateway counts by itself."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         """Called by the registry."""
-        load = self._gateway.load
-        if load is not None:
-            yield _gauge("running_sequences", "Sequences in the batch.", load.running)
-            yield _gauge("waiting_sequences", "Sequences that wait for it.", load.waiting)
-            yield _gauge("kv_blocks", "Blocks of the KV pool.", load.total_blocks)
-            yield _gauge("kv_free_blocks", "Blocks that hold nothing.", load.free_blocks)
-            yield _gauge("kv_cached_blocks", "Blocks only the cache holds.", load.cached_blocks)
-            yield _gauge("kv_waste_ratio", "Reserved token slots still empty.", load.waste)
-
-
-def _gauge(name: str, about: str, value: float) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"plancha_{name}", about, value=value)
+        gateway = self._gateway
+        yield GaugeMetricFamily(
+            "plancha_open_requests", "Requests of this gateway.", value=gateway.running
+        )
+        yield GaugeMetricFamily(
+            "plancha_engine_stalled",
+            "1: somebody has waited for the next step for longer than step_deadline_s.",
+            value=gateway.stalled,
+        )
+        outcomes = CounterMetricFamily(
+            "plancha_requests", "Requests that have ended, by outcome.", labels=("outcome",)
+        )
+        for outcome in get_args(Outcome):
+            outcomes.add_metric((outcome,), gateway.outcomes[outcome])
+        yield outcomes

@@ -105,7 +105,7 @@ class Meters:
         Who decodes has a token in every step, so one duration is all of theirs; only for those that
         have joined since and had no token yet there is anything to look up.
         """
-        tokens, decodes = slots.size, plan.slots.size
+        tokens, decodes, prefilled = slots.size, plan.slots.size, self.prefill_tokens
         if batch.fresh.any():
             fresh_rows = np.flatnonzero(batch.fresh[plan.slots])
             decodes -= fresh_rows.size
@@ -117,6 +117,7 @@ class Meters:
             self.inter_token.observe(now - batch.tokens_at_s, tokens)
         batch.tokens_at_s = now
         self.decode_tokens += decodes
+        self.step_tokens.observe(decodes + self.prefill_tokens - prefilled)
         self.generated.update(output)
 
     def ended_by(

@@ -1,7 +1,7 @@
 """Who was accepted and has not ended, counted: whether there is room for more, and who is ahead."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import attrs
 
@@ -81,6 +81,11 @@ class Backlog:
         self._accepted[sequence.tenant] -= 1
         if self._accepted[sequence.tenant] == 0:
             del self._accepted[sequence.tenant]
+
+    @property
+    def accepted_by_tenant(self) -> Mapping[str, int]:
+        """Sequences that have not ended, in the batch or not, of tenants that have any."""
+        return self._accepted
 
     @property
     def free_slots(self) -> int:

@@ -1,6 +1,7 @@
 """Which client each stream belongs to, and how a frame gets to all of them."""
 
 from collections import deque
+from collections.abc import Callable
 
 import anyio
 import anyio.lowlevel
@@ -22,8 +23,9 @@ class Outboxes:
     token.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ended: Callable[[Generation], None]) -> None:
         self.running: dict[str, Generation] = {}  # by request id
+        self._ended = ended  # told of each whose every stream the worker has ended
         self._streams: dict[int, tuple[Generation, Stream]] = {}
         self._queue: deque[Generation] = deque()
         self._news = anyio.Event()
@@ -65,6 +67,7 @@ class Outboxes:
                 stream.finished = finished
                 if generation.close_record():
                     self.running.pop(generation.record.id, None)
+                    self._ended(generation)
                 if not generation.queued:
                     generation.queued = True
                     queue.append(generation)
