@@ -66,7 +66,7 @@ SHUTTING_DOWN = Failure("unavailable", "The server is shutting down.", None, "dr
 STALLED = "stalled"
 
 
-def stalled(timeout_s: float) -> Failure:
-    """The client took nothing of its answer for so long."""
-    message = f"The connection took nothing for {timeout_s:g} s; the answer was broken off."
+def stalled(timeout_s: float, took: str = "nothing") -> Failure:
+    """The client took nothing of its answer, or next to nothing, for so long."""
+    message = f"The connection took {took} for {timeout_s:g} s; the answer was broken off."
     return Failure("timeout", message, None, STALLED)

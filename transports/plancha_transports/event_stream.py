@@ -11,7 +11,7 @@ import orjson
 import structlog
 from aiohttp import web
 
-from plancha.failure import Failure, stalled
+from plancha.failure import Failure
 from plancha.streams.generation import Generation
 from plancha.streams.outbox import Delta
 from plancha_transports import delivery
@@ -87,6 +87,7 @@ class _Line:
         self._writer = writer
         self._events = events
         self._options = options
+        self._patience = options.patience()
         self._record = generation.record
         self._news = anyio.Event()
         self._delivery = delivery.Delivery(
@@ -108,17 +109,17 @@ class _Line:
             await (self._make_room() if self._writer.full else self._keep_alive())
         failure = self._delivery.failure
         self._writer.send(self._events.done() if failure is None else self._events.failed(failure))
-        if not await self._writer.drained(self._options.stall_timeout_s):
+        if await self._writer.drained(self._patience) is not None:
             self._writer.abort()
 
     async def _make_room(self) -> None:
-        """The client lags: go on when it has taken enough, or break off if it takes nothing."""
-        stall_timeout_s = self._options.stall_timeout_s
-        if await self._writer.drained(stall_timeout_s):
+        """The client lags: go on when it has taken enough, or break off if it takes too long."""
+        failure = await self._writer.drained(self._patience)
+        if failure is None:
             self._delivery.push()
         else:
-            log.warning("reader_stalled", request=self._record.id, timeout_s=stall_timeout_s)
-            self._delivery.stop(stalled(stall_timeout_s))
+            log.warning("reader_stalled", request=self._record.id)
+            self._delivery.stop(failure)
 
     async def _keep_alive(self) -> None:
         """Until there is news; a heartbeat if nothing was sent for so long."""

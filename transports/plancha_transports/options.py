@@ -6,6 +6,7 @@ import attrs
 
 from plancha.option_values import Check
 from plancha.options import Size, at_least, between
+from plancha_transports.reader_patience import ReaderPatience
 
 DEFAULT_SIZE = Size(8 * 2**20)
 
@@ -30,7 +31,8 @@ class HttpOptions:
     `headers_after_s`: a stream's HTTP status is decided by its first token, or by then.
     Of a client that lags, `max_pending_bytes` wait in its connection's buffer, one write more at
     most; behind that each stream is paused when `max_pending_tokens` wait, as ids. A connection
-    that takes nothing for `stall_timeout_s` has its requests cancelled; once more, it is closed.
+    that takes nothing for `stall_timeout_s`, or in `drain_timeout_s` less than three quarters of
+    its buffer, has its requests cancelled; once more, it is closed.
     `heartbeat_s` and `ws_heartbeat_s` 0 are off. `allowed_origins` are browser origins
     ("https://chat.example") that may call besides pages served from the same host and port.
     `allowed_hosts` are names ("llm.example", without a port) by which the server may be called: on
@@ -50,6 +52,7 @@ class HttpOptions:
     max_pending_bytes: Size = attrs.field(default=Size(64 * 2**10), validator=at_least(1))
     max_pending_tokens: int = attrs.field(default=1024, validator=at_least(1))
     stall_timeout_s: float = attrs.field(default=30.0, validator=at_least(0.001))
+    drain_timeout_s: float = attrs.field(default=300.0, validator=at_least(0.001))
     heartbeat_s: float = attrs.field(default=15.0, validator=at_least(0))
     ws_heartbeat_s: float = attrs.field(default=30.0, validator=at_least(0))
     ws_max_message: Size = attrs.field(default=DEFAULT_SIZE, validator=at_least(1))  # bytes
@@ -60,3 +63,7 @@ class HttpOptions:
     allowed_hosts: tuple[str, ...] = attrs.field(
         default=(), validator=Check('such as "llm.example", without a port', _are_hosts)
     )
+
+    def patience(self) -> ReaderPatience:
+        """With one connection's reader."""
+        return ReaderPatience(self.stall_timeout_s, self.drain_timeout_s)

@@ -6,8 +6,8 @@ from contextlib import suppress
 import anyio
 import structlog
 
-from plancha.failure import stalled
 from plancha_transports.delivery import Delivery
+from plancha_transports.reader_patience import ReaderPatience
 from plancha_transports.socket_writer import SocketWriter
 
 log = structlog.get_logger()
@@ -17,13 +17,13 @@ class SocketSender:
     """Single messages, and the deliveries that share the socket's `writer`.
 
     When the socket is full all of them wait; `run` sees to it that they go on in turn, or that they
-    are broken off when the client takes nothing for `stall_timeout_s`. If it takes nothing for as
-    long again, not even that, the connection is closed.
+    are broken off when the `patience` with the client ends. If it ends once more, even with that,
+    the connection is closed.
     """
 
-    def __init__(self, writer: SocketWriter, stall_timeout_s: float) -> None:
+    def __init__(self, writer: SocketWriter, patience: ReaderPatience) -> None:
         self.writer = writer
-        self._stall_timeout_s = stall_timeout_s
+        self._patience = patience
         self._deliveries: deque[Delivery] = deque()
         self._lagging = anyio.Event()
         self._room = anyio.Event()
@@ -67,12 +67,13 @@ class SocketSender:
                 return self._let_in()
 
     async def _make_room(self) -> None:
-        if not await self.writer.drained(self._stall_timeout_s):
-            log.warning("reader_stalled", timeout_s=self._stall_timeout_s)
+        failure = await self.writer.drained(self._patience)
+        if failure is not None:
+            log.warning("reader_stalled", requests=len(self._deliveries))
             for delivery in list(self._deliveries):
-                delivery.stop(stalled(self._stall_timeout_s))
+                delivery.stop(failure)
             self._let_in()
-            if not await self.writer.drained(self._stall_timeout_s):
+            if await self.writer.drained(self._patience) is not None:
                 self.writer.abort()
         self._let_in()
         for _ in range(len(self._deliveries)):

@@ -17,6 +17,9 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.base_protocol import BaseProtocol
 
+from plancha.failure import Failure
+from plancha_transports.reader_patience import ReaderPatience
+
 Frame = Callable[[bytes], bytes]
 """What is put around a piece on the wire."""
 
@@ -65,27 +68,31 @@ class SocketWriter:
         self.sent_at = monotonic()
         transport.write(self._frame(data))
 
-    async def drained(self, patience_s: float) -> bool:
-        """Wait until it is not full. False: the client took nothing for `patience_s`.
+    async def drained(self, patience: ReaderPatience) -> Failure | None:
+        """Wait until it is not full; otherwise why the `patience` has ended.
 
         Raises `ConnectionError` when it is gone. For one caller at a time.
         """
+        if self.full:
+            patience.begin(self.transport().get_write_buffer_size(), monotonic())
         while self.full:
-            before = self.transport().get_write_buffer_size()
             if self._draining is None:
                 self._draining = asyncio.ensure_future(self._stream.drain())
                 self._draining.add_done_callback(_retrieved)
             # Never cancelled: aiohttp shares what it awaits with everybody who drains.
-            done, _ = await asyncio.wait({self._draining}, timeout=patience_s)
+            look_s = patience.next_look_s(monotonic())
+            done, _ = await asyncio.wait({self._draining}, timeout=look_s)
             if done:
                 draining, self._draining = self._draining, None
                 if draining.cancelled():
                     raise ConnectionResetError("the connection is being closed")
                 draining.result()
                 self.transport()
-            elif self.transport().get_write_buffer_size() >= before:
-                return False
-        return True
+            else:
+                pending = self.transport().get_write_buffer_size()
+                if (failure := patience.look(pending, monotonic())) is not None:
+                    return failure
+        return None
 
     def stop(self) -> None:
         """Send nothing any more: every `send` raises `ConnectionError`."""

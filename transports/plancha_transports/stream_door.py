@@ -45,7 +45,7 @@ class StreamDoor:
         conversation = Conversation(
             self._gateway,
             socket,
-            SocketSender(writer, self._options.stall_timeout_s),
+            SocketSender(writer, self._options.patience()),
             self._options,
             tenant_on_socket(request, self._gateway),
             self._bodies,
