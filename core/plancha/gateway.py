@@ -6,7 +6,7 @@ the client's own task, so a slow one holds up nobody.
 """
 
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterable, Callable
 from contextlib import suppress
 from itertools import count
@@ -19,7 +19,6 @@ import structlog
 from plancha.access import Access
 from plancha.call import Call
 from plancha.contracts import Text
-from plancha.exposition import Scraping
 from plancha.failure import Failure, RequestFailed
 from plancha.grammar_check import GrammarCheck
 from plancha.links.asking import NO_ANSWER, Asking
@@ -41,7 +40,8 @@ from plancha.messages import (
 )
 from plancha.overdue import Overdue, patience
 from plancha.prompts import Prompts, shortened
-from plancha.record import Record
+from plancha.record import Outcome, Record
+from plancha.scraping import Scraping
 from plancha.stall_watch import StallWatch
 from plancha.streams.generation import Generation
 from plancha.streams.outbox import Stream
@@ -84,7 +84,8 @@ class Gateway:
         self.state: State = "loading"
         self.reason = "loading"
         self.scraping = Scraping()
-        self.outboxes = Outboxes()
+        self.outboxes = Outboxes(self._ended)
+        self.outcomes: Counter[Outcome] = Counter()  # of requests that have ended
         self.load: Load | None = None  # the worker's, after its latest step
         self._prompts: Prompts | None = None
         self._upstream: Sender | None = None
@@ -131,6 +132,7 @@ class Gateway:
             generation.fail(WORKER_LOST)
             self.outboxes.forget(generation)
             _break_off(generation.record)
+            self._ended(generation)
         self._asking.give_up()
 
     async def reload(self, access: Access, reload: Reload) -> None:
@@ -202,12 +204,19 @@ class Gateway:
         return answer.record
 
     async def ask_worker(
-        self, topic: WorkerTopic, request_id: str = "", tenant: str = ""
+        self,
+        topic: WorkerTopic,
+        request_id: str = "",
+        tenant: str = "",
+        *,
+        any_tenant: bool = False,
     ) -> Answer:
         """What the worker knows of a topic. Raises `RequestFailed` when there is no answer."""
         if self._upstream is None:
             raise RequestFailed(NO_ANSWER)
-        return await self._asking.ask(self._upstream, topic, request_id, tenant)
+        return await self._asking.ask(
+            self._upstream, topic, request_id, tenant, any_tenant=any_tenant
+        )
 
     @property
     def text(self) -> Text:
@@ -298,6 +307,12 @@ class Gateway:
             for generation in self.outboxes.running.values()
             for stream in generation.streams
         )
+
+    def _ended(self, generation: Generation) -> None:
+        """Its record is closed."""
+        outcome = generation.record.outcome
+        if outcome is not None:
+            self.outcomes[outcome] += 1
 
     def _asked(self, ask: Ask) -> Record | None:
         try:
