@@ -110,8 +110,12 @@ class Meters:
             fresh_rows = np.flatnonzero(batch.fresh[plan.slots])
             decodes -= fresh_rows.size
             for row in fresh_rows.tolist():
-                slot, start, count = int(plan.slots[row]), int(plan.starts[row]), plan.counts[row]
-                self._prefilled(batch.sequences[slot], start, int(count))
+                sequence = batch.sequences[plan.slots[row]]
+                start, count = int(plan.starts[row]), int(plan.counts[row])
+                if sequence is not None and sequence.length > sequence.prompt_tokens:
+                    resumed = int(plan.samples[row])  # its latest token had not been computed yet
+                    decodes, count = decodes + resumed, count - resumed
+                self._prefilled(sequence, start, count)
             tokens -= self._first_tokens(batch, now)
         if tokens:
             self.inter_token.observe(now - batch.tokens_at_s, tokens)
