@@ -1,10 +1,10 @@
 """Everything that crosses a channel: frozen, and one message a step, never one a token.
 
 Gateway to worker (`Upstream`): `Submit`, `Controls` that hold what clients did, `Reload`, `Ask`.
-Worker to gateway (`Downstream`): `Frame`, `Rejected`, `Answer`. Inside the worker: `Admitted` from
-admission, `Plan` to execution, `StepDone` or `StepFailed` back. What concerns many sequences
-is held in columns (NumPy arrays of equal length), since 1,600 small objects a step cost more than
-the step's whole planning.
+Worker to gateway (`Downstream`): `Frame`, `Settled`, `Rejected`, `Answer`. Inside the worker:
+`Admitted` from admission, `Plan` to execution, `StepDone` or `StepFailed` back. What concerns many
+sequences is held in columns (NumPy arrays of equal length), since 1,600 small objects a step cost
+more than the step's whole planning.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plancha.failure import Failure
-from plancha.record import Record
+from plancha.record import Outcome, Record
 from plancha.sampling import Sampling
 from plancha.tenant import Tenant
 
@@ -38,6 +38,9 @@ class InferenceRequest:
 
     `prompts` are non-empty int32 arrays of ids the vocabulary knows. `max_tokens` None means as
     many as context and pool hold; with `clamp` it is no more than that either, else it must fit.
+
+    With `stop_strings` the gateway has the last word on how much of each output is kept: it answers
+    a stream's end with `Truncate`. `label`, `model` and `created_s` are for the ledger.
     """
 
     id: str
@@ -54,6 +57,10 @@ class InferenceRequest:
     prompt_logprobs: bool = False
     clamp: bool = False
     max_tokens_param: str = "max_tokens"  # the field the caller wrote it in, for errors
+    stop_strings: bool = False
+    label: str | None = None  # the client's own id
+    model: str = ""  # what clients call it
+    created_s: float = 0.0  # wall clock, Unix seconds
 
 
 @attrs.frozen(eq=False)
@@ -66,14 +73,22 @@ class Submit:
 
 @attrs.frozen
 class Cancel:
-    """The client of this stream is gone or no longer wants it. Unknown streams are ignored."""
+    """Nobody wants the rest of this stream. Unknown streams are ignored.
+
+    `outcome` says why: its client left or says so, or takes nothing, or its gateway broke it off.
+    """
 
     stream: int
+    outcome: Literal["cancelled", "stalled", "failed"] = "cancelled"
 
 
 @attrs.frozen
 class Truncate:
-    """A stop string matched: the stream ends with its first `keep` output tokens."""
+    """The stream ends with its first `keep` output tokens.
+
+    Either a stop string matched, or the stream had ended by itself and this is how much of it is
+    kept: the gateway says so of every stream of a request with `stop_strings`.
+    """
 
     stream: int
     keep: int
@@ -137,15 +152,17 @@ class Ask:
     request_id: str
     tenant: str
     topic: Topic = "record"
+    any_tenant: bool = False  # an operator asks, who may know of everybody's
 
 
 @attrs.frozen
 class Answer:
-    """What is known. Both None: nothing, or it is another tenant's."""
+    """What is known. All None: nothing, or it is another tenant's."""
 
     number: int
     record: Record | None = None  # for all that is a record
     content: bytes | None = None  # for all else, such as JSON or an exposition of metrics
+    failure: Failure | None = None  # why it cannot be said now
 
 
 Upstream = Submit | Controls | Reload | Ask
@@ -161,7 +178,7 @@ class Rejected:
 
 @attrs.frozen
 class Finished:
-    """One stream ended. Exactly one per stream of an accepted request.
+    """One stream ended. Exactly one per stream of an accepted request, before its `Settled`.
 
     `prompt_tokens` counts what was prefilled, cached tokens included and replays after a preemption
     excluded; it is 0 for a prompt's outputs after the first, since a prompt is counted once.
@@ -189,6 +206,7 @@ class Load:
     cached_blocks: int = 0
     waste: float = 0.0  # share of the reserved token slots whose token is not known yet
     steps: int = 0  # that have ended, well or not
+    ledger_writable: bool = True  # False: new requests are refused
 
 
 @attrs.frozen
@@ -230,6 +248,29 @@ class PromptLogprobs:
     logprobs: Logprobs
 
 
+@attrs.frozen(kw_only=True)
+class Bill:
+    """What a request came to, as its row in the ledger says. Counts are those of `Counts` there."""
+
+    streams: tuple[int, ...]
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    outcome: Outcome
+    finished_s: float  # wall clock, Unix seconds
+
+
+@attrs.frozen
+class Settled:
+    """These requests' rows are durable, and their clients may hear that they have ended.
+
+    Nothing follows about their streams. Should the ledger not be writable, it is said all the same,
+    since no client waits for long; the rows are written later.
+    """
+
+    bills: tuple[Bill, ...]
+
+
 @attrs.frozen(eq=False)
 class Frame:
     """What one step, or one round of controls, means to a gateway.
@@ -247,7 +288,7 @@ class Frame:
     prompt_logprobs: tuple[PromptLogprobs, ...] = ()
 
 
-Downstream = Frame | Rejected | Answer
+Downstream = Frame | Settled | Rejected | Answer
 
 ToWorker = Upstream | Answer
 """What a gateway's link takes; questions between gateways go no further than the links."""

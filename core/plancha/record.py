@@ -22,3 +22,4 @@ class Record:
     output_tokens: int = 0
     state: State = "queued"
     outcome: Outcome | None = None
+    finished: int | None = None  # wall clock, Unix seconds; None: it has not

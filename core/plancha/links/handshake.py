@@ -2,7 +2,7 @@
 
 import attrs
 
-from plancha.messages import Answer, Ask, Controls, Frame, Rejected, Reload, Submit
+from plancha.messages import Answer, Ask, Controls, Frame, Rejected, Reload, Settled, Submit
 
 VERSION = 1
 """Of all that is said on a socket; both sides come from one installation, so one is enough."""
@@ -31,5 +31,5 @@ class Welcome:
     model: str  # the checkpoint's path, for the tokenizer
 
 
-KINDS = (Submit, Controls, Reload, Frame, Rejected, Ask, Answer, Hello, Welcome)
+KINDS = (Submit, Controls, Reload, Frame, Settled, Rejected, Ask, Answer, Hello, Welcome)
 """Everything a socket may bring."""
