@@ -21,7 +21,7 @@ from plancha_app.child_process import TELL_STACKS
 from plancha_app.hang_watch import HangWatch, interval_s
 from plancha_app.restarts import Restarts
 from plancha_app.telling import ending
-from plancha_app.words import WORDS, Drain, Failed, FromChild, Serving, Setup, Update
+from plancha_app.words import WORDS, Drain, Failed, FromChild, Serving, Setup, ToChild, Update
 
 log = structlog.get_logger()
 
@@ -41,6 +41,7 @@ class Child:
     hang_timeout_s: float = 0.0  # for which it may say nothing; 0: for ever
     gone: anyio.Event = attrs.field(factory=anyio.Event)  # and will not be started again
     restarts: Restarts = attrs.field(factory=Restarts)
+    starts: int = 0  # of processes in this place
     _ending: anyio.Event = attrs.field(factory=anyio.Event)
     _words: MessageStream | None = None
     _reason: str | None = None  # the operator's to put right
@@ -81,12 +82,12 @@ class Child:
 
     def update(self, update: Update) -> None:
         """Tell the process that is there; a later one gets it with its setup."""
-        self._say(update)
+        self.tell(update)
 
     def drain(self) -> None:
         """Let it end when it has nothing to do any more, and start no other."""
         self._ending.set()
-        self._say(Drain())
+        self.tell(Drain())
 
     def stop(self) -> None:
         """Let it end at once, and start no other."""
@@ -94,7 +95,8 @@ class Child:
         if self._words is not None:
             self._words.close()
 
-    def _say(self, word: Update | Drain) -> None:
+    def tell(self, word: ToChild) -> None:
+        """Say something to the process that is there, if there is one. Never waits."""
         if self._words is not None:
             self._words.push(word)
 
@@ -107,6 +109,7 @@ class Child:
             self._reason = f"{self.name} could not be started: {error.strerror}"
             return None
         self._words = words
+        self.starts += 1
         try:
             setup = self.setup()
             log.info("process_started", which=self.name, pid=process.pid, link=setup.link)

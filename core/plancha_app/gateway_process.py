@@ -21,8 +21,9 @@ from plancha_app.child_process import run
 from plancha_app.deployment import Deployment
 from plancha_app.doors import open_doors
 from plancha_app.draining import drain, end_streams
+from plancha_app.figures_of_all import FiguresOfAll
 from plancha_app.logs import set_level
-from plancha_app.words import Drain, Listening, Serving, Update, read
+from plancha_app.words import Collected, Drain, Listening, Render, Serving, Update, read
 from plancha_text.text import from_path
 from plancha_texts.keeper import TextKeeper, at_work
 
@@ -37,11 +38,13 @@ async def work(parent: MessageStream, deployment: Deployment, link: str) -> None
     texts = make_texts(deployment)
     gateway = make_gateway(deployment, texts)
     await gateway.reload(deployment.access, make_reload(deployment))
+    figures = FiguresOfAll(parent, gateway.scraping)
+    gateway.scraping.collect = figures.collect
     async with at_work(texts), anyio.create_task_group() as tasks:
         addresses = await open_doors(tasks, deployment, gateway, shared_ports=True)
         parent.push(Listening(tuple(addresses)))
         tasks.start_soon(_keep_connected, gateway, link, parent)
-        await _obey(parent, gateway, texts, deployment)
+        await _obey(parent, gateway, figures, texts, deployment)
         if parent.ended:  # killed, perhaps, and then nobody else tidies up
             rmtree(Path(link).parent, ignore_errors=True)
         end_streams(gateway)
@@ -85,7 +88,11 @@ async def _serve(
 
 
 async def _obey(
-    parent: MessageStream, gateway: Gateway, texts: TextKeeper | None, deployment: Deployment
+    parent: MessageStream,
+    gateway: Gateway,
+    figures: FiguresOfAll,
+    texts: TextKeeper | None,
+    deployment: Deployment,
 ) -> None:
     """What the parent says, until this process has to end."""
     async with anyio.create_task_group() as tasks:
@@ -99,6 +106,10 @@ async def _obey(
                 match await parent.receive():
                     case Drain():
                         tasks.start_soon(drained)
+                    case Render() as question:
+                        figures.render(question)
+                    case Collected() as answer:
+                        figures.collected(answer)
                     case Update(text):
                         deployment = read(text)
                         set_level(deployment.server.log_level)

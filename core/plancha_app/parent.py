@@ -12,16 +12,17 @@ from tempfile import TemporaryDirectory
 import anyio
 import attrs
 import structlog
-from anyio.abc import TaskStatus
+from anyio.abc import TaskGroup, TaskStatus
 
 from plancha.contracts import LoadError
 from plancha_app.child import Child
 from plancha_app.deployment import Deployment
+from plancha_app.gateway_figures import GatewayFigures
 from plancha_app.ports import hold_ports
 from plancha_app.reloading import reread
 from plancha_app.telling import START_ERRORS, Say, greet, reasons
 from plancha_app.terminal import Terminal
-from plancha_app.words import FromChild, Listening, Setup, Update, written
+from plancha_app.words import Collect, FromChild, Listening, Rendered, Setup, Update, written
 
 log = structlog.get_logger()
 
@@ -46,6 +47,8 @@ class Parent:
     _link: str = attrs.field(init=False)
     _worker: Child = attrs.field(init=False)
     _gateways: list[Child] = attrs.field(init=False, factory=list)
+    _figures: GatewayFigures = attrs.field(init=False)
+    _tasks: TaskGroup = attrs.field(init=False)
     _addresses: tuple[str, ...] = attrs.field(init=False, default=())
     _greeted: bool = attrs.field(init=False, default=False)
 
@@ -67,7 +70,9 @@ class Parent:
         self._worker = self._child("worker", WORKER)
         numbers = range(1, self.deployment.server.gateways + 1)
         self._gateways = [self._child(f"gateway-{number}", GATEWAY) for number in numbers]
+        self._figures = GatewayFigures(self._worker, self._gateways)
         async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
             await tasks.start(self._obey_signals, tasks)
             for child in (self._worker, *self._gateways):
                 tasks.start_soon(child.keep)
@@ -85,8 +90,13 @@ class Parent:
         )
 
     def _heard(self, child: Child, word: FromChild) -> None:
-        if isinstance(word, Listening):
-            self._addresses = word.addresses
+        match word:
+            case Listening(addresses):
+                self._addresses = addresses
+            case Collect():
+                self._tasks.start_soon(self._figures.answer, child, word)
+            case Rendered():
+                self._figures.rendered(child, word)
         if not self._greeted and all(gateway.served for gateway in self._gateways):
             self._greeted = True
             model, needs_key = self.deployment.model, self.deployment.access.anonymous is None

@@ -51,14 +51,57 @@ class Alive:
 
 
 @attrs.frozen
+class Collect:
+    """A gateway was asked for figures: what do all gateways render?"""
+
+    number: int  # the asker's own, which `Collected` repeats
+
+
+@attrs.frozen
+class Render:
+    """To every gateway: what are your figures?"""
+
+    number: int  # the parent's own, which `Rendered` repeats
+
+
+@attrs.frozen
+class Rendered:
+    """A gateway's figures, in Prometheus' text format."""
+
+    number: int
+    text: str
+
+
+@attrs.frozen
+class Collected:
+    """Those of all gateways, each with a label, and what the parent knows of their processes."""
+
+    number: int
+    text: str
+
+
+@attrs.frozen
 class Failed:
     """The child cannot do its work, for a reason that is the operator's to put right."""
 
     reason: str
 
 
-WORDS = (Setup, Update, Drain, Listening, Serving, Alive, Failed)
-FromChild = Listening | Serving | Alive | Failed
+WORDS = (
+    Setup,
+    Update,
+    Drain,
+    Render,
+    Collected,
+    Listening,
+    Serving,
+    Alive,
+    Collect,
+    Rendered,
+    Failed,
+)
+ToChild = Setup | Update | Drain | Render | Collected
+FromChild = Listening | Serving | Alive | Collect | Rendered | Failed
 
 
 def written(deployment: Deployment) -> str:
