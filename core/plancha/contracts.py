@@ -84,12 +84,20 @@ class Geometry:
     grammars: bool = False  # whether outputs can be held to a JSON schema
 
 
+Explain = Callable[[Sequence], str | None]
+"""Why a waiting sequence is not the next: "share", "tier" or "order", or a word of its own.
+
+None: it is the next. A scheduler may have this as a method `why`, which changes nothing; it is
+called between other calls, on the same thread. Whoever is not an operator sees no word but those.
+"""
+
+
 class Scheduler(Protocol):
     """Who is next, and who must give way. Called only from the scheduling task; must not block.
 
     The planner owns memory and batch; a scheduler orders, and cannot corrupt anything. If `add`
     raises for a new sequence, or `remove`, that sequence alone suffers; any other exception ends
-    the server, since nobody could say who is next.
+    the server, since nobody could say who is next. A method `why` (`Explain`) may be there too.
     """
 
     def add(self, sequence: Sequence, now: float) -> None:

@@ -3,6 +3,14 @@
 import attrs
 
 from plancha.messages import InferenceRequest, Int32s
+from plancha.trace import Trace
+
+
+@attrs.define(eq=False)
+class Turn:
+    """Whether a request's turn has come. All of its sequences have this one in common."""
+
+    come: bool = False  # one of them has been in the batch
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -27,6 +35,7 @@ class Sequence:
     seed: int
     tier: int = 0  # the tenant's; lower goes first
     public_tokens: int = 0  # leading tokens that anybody may share
+    turn: Turn = attrs.field(factory=Turn)
     parent: "Sequence | None" = None  # the first output of the same prompt
     slot: int | None = None  # its place in the batch; None while it waits
     computed: int = 0  # tokens whose K and V its blocks, or its host blocks, hold
@@ -44,6 +53,7 @@ class Sequence:
     joined_s: float = 0.0  # when it entered the batch for the first time
     first_token_s: float | None = None
     last_token_s: float | None = None  # before it left the batch; None: its reader paused it
+    trace: Trace = attrs.field(factory=Trace)
 
     @property
     def tenant(self) -> str:
@@ -52,9 +62,9 @@ class Sequence:
 
     @property
     def begun(self) -> bool:
-        """Whether its turn has come: it has been in the batch, or the first output of its prompt.
+        """Whether its request's turn has come.
 
-        What is left of such an answer waits, but is neither shed nor timed out by the queue.
+        What is left of such an answer waits, but is neither shed nor timed out by the queue: that
+        would break off what is being computed already.
         """
-        first = self.parent or self
-        return self.joined_once or first.joined_once
+        return self.turn.come

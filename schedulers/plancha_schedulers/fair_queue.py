@@ -89,6 +89,15 @@ class FairQueue:
         self._preempted.remove(sequence)
         self._accounts.drop(sequence)
 
+    def why(self, sequence: Sequence) -> str | None:
+        """Others of its tenant came before it, or it is another tenant's turn."""
+        first = next(self.heads(), None)
+        if first is None or first is sequence:
+            return None
+        line = self._preempted if sequence.joined_once else self._accounts.of(sequence).line
+        is_head = sequence in line and line.head is sequence
+        return "share" if is_head and first.tenant != sequence.tenant else "order"
+
     def standing(self, sequence: Sequence) -> tuple[float, int]:
         """What its tenant was served, and its arrival: the greater one gives way first."""
         return self._accounts.of(sequence).counter, sequence.arrival

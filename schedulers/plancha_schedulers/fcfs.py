@@ -53,6 +53,10 @@ class Fcfs:
         """It leaves the line, if it still stands in it."""
         self._leave(sequence)
 
+    def why(self, sequence: Sequence) -> str | None:
+        """Others came before it."""
+        return None if self._line and self._line[0] is sequence else "order"
+
     def _leave(self, sequence: Sequence) -> None:
         place = bisect_left(self._line, sequence.arrival, key=_arrival)
         if place < len(self._line) and self._line[place] is sequence:

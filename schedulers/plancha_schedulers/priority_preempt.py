@@ -89,6 +89,15 @@ class PriorityPreempt:
         """It leaves, wherever it is."""
         self._tier(sequence).remove(sequence)
 
+    def why(self, sequence: Sequence) -> str | None:
+        """A better tier waits; else as `fair-queue` has it."""
+        tier = self._tier(sequence)
+        if sequence is tier.aged:
+            return None
+        if any(better.waits for number, better in self._tiers.items() if number < sequence.tier):
+            return "tier"
+        return tier.queue.why(sequence)
+
     def _tier(self, sequence: Sequence) -> Tier:
         if sequence.tier not in self._tiers:
             self._tiers[sequence.tier] = Tier(FairQueue(self._prices, self._site))

@@ -15,6 +15,11 @@ class Tier:
     running_aged: Sequence | None = None  # did so, and has not ended
     _since: dict[Sequence, float] = attrs.field(factory=dict, init=False)  # longest wait first
 
+    @property
+    def waits(self) -> bool:
+        """Whether somebody of it does."""
+        return bool(self._since)
+
     def add(self, sequence: Sequence, now: float) -> None:
         """It waits from now on."""
         self._leaves_batch(sequence)

@@ -151,6 +151,7 @@ def application(
                 web.get("/v1/models/{model:.+}", status.model),
                 web.get("/v1/requests/{id}", status.request_status),
                 web.get("/v1/requests/{id}/usage", status.request_usage),
+                web.get("/v1/requests/{id}/trace", status.request_trace),
                 web.post("/v1/requests/{id}/cancel", status.cancel_request),
                 web.get("/v1/requests/{id}/text", texts.show),
                 web.delete("/v1/requests/{id}/text", texts.delete),

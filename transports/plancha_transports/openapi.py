@@ -140,6 +140,17 @@ and `cancelled` for each request. See the schema SocketMessage.
 """
 
 
+TRACE = """\
+Times are seconds since the request was accepted. A reason holds until the next entry: `budget` (the
+step's tokens or time are used up by prompts before it), `blocks` (KV blocks are short), `watermark`
+(the last ones are kept for those who run), `slots` (the batch is full), `tenant_limit` (your tenant
+runs as many as it may), `share` (another tenant's turn), `tier` (a better one goes first), `order`
+(others stand before it), `next` (it is the next), `sibling` (its prompt's first output is to be
+computed first), `paused` (its reader lags), `engine` (a step failed). `steps` counts in how many
+the planner looked at it and passed it over. What tells of other tenants is for operators alone.
+"""
+
+
 def _models() -> Mapping[str, Any]:
     return {
         "/v1/models": {
@@ -191,6 +202,18 @@ def _requests() -> Mapping[str, Any]:
                 },
             }
         },
+        "/v1/requests/{id}/trace": {
+            "get": {
+                "operationId": "requestTrace",
+                "summary": "Why it waits, or waited: the planner's word at each step",
+                "description": TRACE,
+                "parameters": named,
+                "responses": {
+                    "200": answer("What became of each of its sequences.", "RequestTrace"),
+                    **errors(400, *REFUSED, 404, *NOT_READY),
+                },
+            }
+        },
         "/v1/requests/{id}/cancel": {
             "post": {
                 "operationId": "cancelRequest",
@@ -201,6 +224,26 @@ def _requests() -> Mapping[str, Any]:
                     **errors(400, *REFUSED, 404, *NOT_READY),
                 },
             }
+        },
+        "/v1/requests/{id}/text": {
+            "get": {
+                "operationId": "requestText",
+                "summary": "What is kept of its prompts and outputs, by its tenant's setting",
+                "parameters": named,
+                "responses": {
+                    "200": answer("Texts or hashes.", "RequestText"),
+                    **errors(400, *REFUSED, 404, *NOT_READY),
+                },
+            },
+            "delete": {
+                "operationId": "deleteRequestText",
+                "summary": "Delete that before its time",
+                "parameters": named,
+                "responses": {
+                    "200": answer("It is gone.", "DeletedText"),
+                    **errors(400, *REFUSED, 404, *NOT_READY),
+                },
+            },
         },
     }
 

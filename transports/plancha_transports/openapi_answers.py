@@ -12,6 +12,7 @@ from plancha_transports.fields import Schema, label
 STRING = {"type": "string"}
 COUNT = {"type": "integer", "minimum": 0}
 NUMBER = {"type": "number"}
+BOOLEAN = {"type": "boolean"}
 NAME_OR_NULL = {"type": ["string", "null"]}
 
 ERRORS: Mapping[int, str] = {
@@ -167,7 +168,84 @@ def _chat_choice(name: str, message: Schema, end: Schema) -> Schema:
 
 _ASSISTANT = _object(role={"const": "assistant"}, content=STRING, refusal={"type": "null"})
 _DELTA = _without(_object(role={"const": "assistant"}, content=STRING), "role", "content")
+_SPAN: Mapping[str, Schema] = {"from_s": NUMBER, "to_s": NUMBER, "steps": COUNT}
+
+
+def _happened(event: str, **properties: Schema) -> Schema:
+    return _object(event={"const": event}, at_s=NUMBER, **properties)
+
+
+TRACED = {
+    "oneOf": [
+        _happened("accepted"),
+        _without(
+            _object(
+                event={"const": "waiting"},
+                reason=STRING,
+                **_SPAN,
+                needs_blocks=COUNT,
+                available_blocks=COUNT,
+                overtaken=COUNT,
+            ),
+            *("needs_blocks", "available_blocks", "overtaken"),
+        ),
+        _happened("joined", cached_tokens=COUNT),
+        _happened("first_token"),
+        _happened("preempted", reason=STRING, kept=BOOLEAN),
+        _happened("evicted", kept=BOOLEAN),
+        _happened("resumed", computed_tokens=COUNT),
+        _object(event={"const": "omitted"}, entries=COUNT, **_SPAN),
+        _without(_happened("ended", outcome=_one_of(FinishReason), code=NAME_OR_NULL), "code"),
+    ]
+}
+TRACE = _without(
+    _object(
+        id=STRING,
+        object={"const": "request.trace"},
+        tenant=STRING,
+        tier={"type": "integer"},
+        age_s=NUMBER,
+        sequences=_list(
+            _without(
+                _object(
+                    prompt=COUNT,
+                    choice=COUNT,
+                    state={"enum": ["waiting", "running", "ended"]},
+                    reason=STRING,
+                    position={"type": "integer", "minimum": 1},
+                    position_of_all={"type": "integer", "minimum": 1},
+                    prompt_tokens=COUNT,
+                    computed_tokens=COUNT,
+                    output_tokens=COUNT,
+                    history=_list(TRACED),
+                ),
+                *("reason", "position", "position_of_all", "computed_tokens"),
+            )
+        ),
+    ),
+    *("tenant", "tier"),
+)
 _ABOUT = {"id": STRING, "server_id": STRING}
+
+
+def _kept(what: str, prompt: Schema, messages: Schema, output: Schema = STRING) -> Schema:
+    return _object(
+        id=STRING,
+        object={"const": "request.text"},
+        tenant=STRING,
+        model=STRING,
+        created=COUNT,
+        kept={"const": what},
+        kept_until=_optional(COUNT),
+        prompts=_list(prompt),
+        messages=_optional(messages),
+        outputs=_list(output),
+    )
+
+
+_SENT = {"anyOf": [STRING, _list(COUNT)]}
+_HASH = {"type": "string", "pattern": "^hmac-sha256:[0-9a-f]{64}$"}
+_HASHES = _kept("hashes", _HASH, _HASH, _HASH)
 
 
 def _message(kind: str, **properties: Schema) -> Schema:
@@ -207,6 +285,9 @@ SCHEMAS: Mapping[str, Schema] = {
         **PROGRESS,
     ),
     "RequestUsage": _object(id=STRING, **USAGE["properties"], **PROGRESS),
+    "RequestText": {"anyOf": [_kept("texts", _SENT, _list({"type": "object"})), _HASHES]},
+    "DeletedText": _object(id=STRING, object={"const": "request.text"}, deleted={"const": True}),
+    "RequestTrace": TRACE,
     "Health": _without(_object(status=STRING, reason=STRING), "reason"),
     "Document": {"type": "object", "required": ["openapi", "info", "paths"]},
     "GenerateMessage": {

@@ -5,7 +5,7 @@ import time
 from aiohttp import web
 
 from plancha.failure import Failure, RequestFailed
-from plancha.gateway import Gateway
+from plancha.gateway import NOT_FOUND, Gateway
 from plancha.record import Record
 from plancha_transports.answers import usage
 from plancha_transports.callers import TENANT
@@ -55,6 +55,16 @@ class StatusDoors:
         """What it cost so far, and in all once it is done."""
         record = await self._gateway.find(*_named(request))
         return json_response({"id": record.id, **usage(record), **_progress(record)})
+
+    async def request_trace(self, request: web.Request) -> web.Response:
+        """Why it waits or waited: to its owner, and to operators whosever it is."""
+        request_id, tenant = _named(request)
+        answer = await self._gateway.ask_worker(
+            "trace", request_id, tenant, any_tenant=self._gateway.access.is_operator(tenant)
+        )
+        if answer.content is None:
+            raise RequestFailed(NOT_FOUND)
+        return web.Response(body=answer.content, content_type="application/json")
 
     async def cancel_request(self, request: web.Request) -> web.Response:
         """Cancel it; over already: nothing to do. Its own client is told on its own connection."""

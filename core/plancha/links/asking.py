@@ -29,7 +29,13 @@ class Asking:
         self._numbers = count()
 
     async def ask(
-        self, link: Sender, topic: Topic, request_id: str = "", tenant: str = ""
+        self,
+        link: Sender,
+        topic: Topic,
+        request_id: str = "",
+        tenant: str = "",
+        *,
+        any_tenant: bool = False,
     ) -> Answer:
         """What whoever knows says of the topic.
 
@@ -41,7 +47,7 @@ class Asking:
         self._open[number] = question = _Question()
         try:
             with anyio.move_on_after(PATIENCE_S):
-                await link.send(Ask(number, request_id, tenant, topic))
+                await link.send(Ask(number, request_id, tenant, topic, any_tenant))
                 await question.answered.wait()
         except LinkLost:
             pass

@@ -41,12 +41,17 @@ class Joining:
     overload: Overload
     meters: Meters
     alive: Mapping[int, Sequence]  # by stream: accepted and not ended
+    step: int = attrs.field(default=0, init=False)  # that is planned
+    _first: Sequence | None = attrs.field(default=None, init=False)  # of the line, lately
+    _needs: int = attrs.field(default=0, init=False)  # blocks, of who was looked at last
+    _available: int = attrs.field(default=0, init=False)  # blocks, for it
 
     def anyone(self, now: float) -> bool:
         """Whether somebody waits whom its tenant's limit does not hold back."""
         if len(self.alive) == self.batch.occupied:
             return False
-        return next(self._unlimited(now), None) is not None
+        self._first = next(self._unlimited(now), None)
+        return self._first is not None
 
     def next(self, now: float, ahead: Mapping[int, int], budget: int) -> Sequence | None:
         """Whoever joined, or None when nobody can.
@@ -58,18 +63,25 @@ class Joining:
         full = self.batch.free_slots == 0
         worst_tier = self.batch.worst_tier if full else 0
         if full and worst_tier == BEST_TIER:
+            if self._first is not None and self._first.slot is None:
+                self._first.trace.passed_over("slots", self.step, now)
             return None  # nobody's slot can be taken
         passed: list[Sequence] = []
         for place, candidate in enumerate(islice(self._unlimited(now), LOOKAHEAD)):
             if place == 0 and _tokens_before(candidate, ahead) >= budget:
+                candidate.trace.passed_over("budget", self.step, now)
                 return None
             if full and candidate.tier >= worst_tier:
+                if place == 0:
+                    candidate.trace.passed_over("slots", self.step, now)
                 continue  # a better tier may stand behind it
             if self._fits(candidate, now):
                 self._join(candidate, now)
                 for each in passed:
                     each.passed += 1
+                    each.trace.overtaken()
                 return candidate
+            self._note_what_is_short(candidate, now)
             if candidate.joined_once or self._waited_enough(candidate, now):
                 return None
             passed.append(candidate)
@@ -90,6 +102,8 @@ class Joining:
             if tenant not in limited:
                 limit = self.site.tenant(tenant).max_running
                 limited[tenant] = limit is not None and self.batch.running_of(tenant) >= limit
+                if limited[tenant]:
+                    candidate.trace.passed_over("tenant_limit", self.step, now)
             if not limited[tenant]:
                 yield candidate
 
@@ -135,8 +149,19 @@ class Joining:
         return self.room.clear_for(candidate, 0, now)
 
     def _has_room(self, candidate: Sequence, now: float) -> bool:
-        need = self.allocator.need(candidate.length, candidate) + self._spare()
-        return self.room.clear_for(candidate, need - self.allocator.stats().available, now)
+        self._needs = self.allocator.need(candidate.length, candidate)
+        self._available = self.allocator.stats().available
+        short = self._needs + self._spare() - self._available
+        return self.room.clear_for(candidate, short, now)
+
+    def _note_what_is_short(self, candidate: Sequence, now: float) -> None:
+        """It was looked at, does not fit, and holds no more than before."""
+        needs, available = self._needs, self._available
+        if needs + self._spare() <= available and not self.batch.free_slots:
+            candidate.trace.passed_over("slots", self.step, now)
+        else:
+            reason = "blocks" if needs > available else "watermark"
+            candidate.trace.passed_over(reason, self.step, now, needs, available)
 
     def _spare(self) -> int:
         """Blocks to be left for others."""
@@ -155,6 +180,10 @@ class Joining:
         self.room.joined.add(candidate.stream)
         self.room.aside.pop(candidate.stream, None)
         candidate.passed, candidate.passed_since_s = 0, None
+        if candidate.joined_once:
+            candidate.trace.moved("resumed", now, computed_tokens=candidate.computed)
+        else:
+            candidate.trace.moved("joined", now, cached_tokens=cached)
         if not candidate.joined_once:
             candidate.joined_once = True
             self.overload.joined(candidate, cached)

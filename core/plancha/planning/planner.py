@@ -5,6 +5,7 @@ count. One step is in flight at a time: `plan`, then `apply` or `fail` with its 
 `cancel` and `truncate` may come at any moment between.
 """
 
+from collections import Counter
 from collections.abc import Collection
 
 import numpy as np
@@ -23,8 +24,11 @@ from plancha.planning.report import Report
 from plancha.planning.room import Room
 from plancha.planning.rows import Rows
 from plancha.planning.siblings import Siblings
+from plancha.planning.standing import Standing
 from plancha.planning.step_cost import StepCost
+from plancha.planning.traces import Traces
 from plancha.sequence import Sequence
+from plancha.trace import Reason
 
 log = structlog.get_logger()
 
@@ -63,7 +67,7 @@ class Planner:
         self.deadlines = Deadlines(
             site=site, alive=self.sequences, retry_after_s=self.overload.shedding.retry_after_s
         )
-        joining = Joining(
+        self._joining = Joining(
             site=site,
             batch=self.batch,
             scheduler=scheduler,
@@ -75,7 +79,9 @@ class Planner:
             meters=self.meters,
             alive=self.sequences,
         )
-        self._rows = Rows(site=site, batch=self.batch, joining=joining, cost=self.cost)
+        self._rows = Rows(site=site, batch=self.batch, joining=self._joining, cost=self.cost)
+        self.standing = Standing(site, self.batch, scheduler)
+        self.traces = Traces()
         self._siblings = Siblings(batch=self.batch, alive=self.sequences.get)
         self._pausing: list[Sequence] = []  # since the last plan
         self._paused: dict[int, Sequence] = {}  # out of the batch and of the line, by stream
@@ -96,6 +102,37 @@ class Planner:
     def waiting_sequences(self) -> int:
         """Sequences that want into the batch, preempted ones included, paused ones not."""
         return len(self.sequences) - self.batch.occupied - len(self._paused)
+
+    def waiting_by_tenant(self) -> Counter[str]:
+        """The same, of those that have any."""
+        waiting = Counter(self.overload.backlog.accepted_by_tenant)
+        waiting.subtract(self.running_by_tenant())
+        waiting.subtract(each.tenant for each in self._paused.values())
+        return +waiting
+
+    def running_by_tenant(self) -> dict[str, int]:
+        """Sequences in the batch, of tenants that have any."""
+        return self.batch.output_by_tenant(np.flatnonzero(self.batch.active).astype(np.int32))
+
+    @property
+    def paused_sequences(self) -> int:
+        """Sequences out of the batch and out of the line, since their readers lag."""
+        return len(self._paused)
+
+    def step_age_s(self, now: float) -> float:
+        """How long ago the step in flight was planned; 0 without one."""
+        return now - self._planned_s if self.in_flight else 0.0
+
+    def why_waiting(self, sequence: Sequence, now: float) -> Reason:
+        """Why it is not in the batch: by the latest plan if that looked at it, else by the order.
+
+        Whoever asks has the answer written down too.
+        """
+        wait = sequence.trace.wait
+        said = wait is not None and wait.latest_step == self._joining.step
+        if wait is not None and (said or wait.reason in ("sibling", "engine")):
+            return wait.reason
+        return sequence.trace.waits(self.standing.reason(sequence), now).reason
 
     def load(self) -> Load:
         """How full the worker is."""
@@ -119,7 +156,10 @@ class Planner:
         """
         self.sequences[sequence.stream] = sequence
         self.deadlines.watch(sequence)
-        if not self._siblings.hold(sequence):
+        self.traces.add(sequence)
+        if self._siblings.hold(sequence):
+            sequence.trace.waits("sibling", now)
+        else:
             self._line_up(sequence, now)
 
     def cancel(self, stream: int, now: float) -> None:
@@ -164,13 +204,16 @@ class Planner:
             sequence.paused = False
             if self._paused.pop(stream, None) is not None:
                 self._line_up(sequence, now)
+            elif sequence.slot is None:
+                sequence.trace.waits(self.standing.reason(sequence), now)
 
     def plan(self, now: float) -> Plan | None:
         """The next step, or None when nobody can run. Raises `RuntimeError` with one in flight."""
         if self._in_flight is not None:
             raise RuntimeError("the step in flight must be applied before the next is planned")
         self.room.begin()
-        self._set_paused_aside()
+        self._joining.step = self._steps
+        self._set_paused_aside(now)
         self.room.grow_running(now)
         slots, counts = self._rows.next(now)
         self.overload.shedding.planned(now)
@@ -210,6 +253,7 @@ class Planner:
             self._end_slot(slot, "error", now, failure=engine_error())
         for sequence in self.batch.running():
             self.room.leave(sequence)
+            sequence.trace.moved("preempted", now, then="engine", reason="engine", kept=False)
             self._scheduler.add(sequence, now)
         for sequence in list(self.room.aside.values()):
             self.room.leave(sequence)
@@ -221,9 +265,11 @@ class Planner:
         self._deltas.clear()
         self._let_go(now)
 
-    def _set_paused_aside(self) -> None:
+    def _set_paused_aside(self, now: float) -> None:
         """Who waits stays in line, where nobody takes it while it is paused."""
         for sequence in self._pausing:
+            if sequence.paused and sequence.stream in self.sequences:
+                sequence.trace.waits("paused", now)
             if sequence.paused and sequence.slot is not None:
                 self.room.set_aside(sequence)
                 sequence.last_token_s = None  # the gap is its reader's
@@ -236,6 +282,8 @@ class Planner:
         except Exception:
             log.exception("scheduler_add_failed", stream=sequence.stream)
             self._end(sequence, "error", now, failure=engine_error())
+        else:
+            sequence.trace.waits(self.standing.reason(sequence), now)
 
     def _unline(self, sequence: Sequence) -> None:
         try:
@@ -322,6 +370,7 @@ class Planner:
         self.room.leave(sequence)
         self._paused.pop(sequence.stream, None)
         del self.sequences[sequence.stream]
+        self.traces.ended(sequence, reason, failure, now)
         self.overload.ended(sequence, now)
         self.meters.ended_by(sequence, reason, failure, now)
         self._unline(sequence)

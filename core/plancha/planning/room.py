@@ -11,6 +11,7 @@ from plancha.planning.batch import Batch
 from plancha.planning.deltas import Deltas
 from plancha.planning.step_cost import StepCost
 from plancha.sequence import Sequence
+from plancha.trace import Reason
 
 PROTECTED_AFTER = 3
 """Preemptions after which a sequence gives way to the leader alone."""
@@ -55,7 +56,7 @@ class Room:
             if sequence.slot is None:
                 continue  # a victim of one before it
             if not self._grow_one(sequence, sequence.slot, now):
-                self.preempt(sequence, now)
+                self.preempt(sequence, now, "blocks")
 
     def clear_for(self, candidate: Sequence, blocks: int, now: float) -> bool:
         """Evict lower tiers until `candidate` has a slot and `blocks` more; False: not possible."""
@@ -68,18 +69,21 @@ class Room:
             self.short_of_blocks |= blocks > 0
             return False
         for victim in victims:
-            self._take_from(victim, now)
+            self._take_from(victim, now, "tier")
         return True
 
     def keep(self, sequence: Sequence) -> None:
         """It is not to be evicted in this plan."""
         self._kept.add(sequence.stream)
 
-    def preempt(self, sequence: Sequence, now: float) -> None:
+    def preempt(self, sequence: Sequence, now: float, reason: Reason) -> None:
         """Take its slot and blocks; it waits for its turn, its K and V kept if that is cheaper."""
         self._leave_batch(sequence)
-        self._evict(sequence)
+        eviction = self._evict(sequence)
         sequence.preemptions += 1
+        sequence.trace.moved(
+            "preempted", now, then=reason, reason=reason, kept=eviction is Eviction.SWAPPED
+        )
         self.scheduler.add(sequence, now)
 
     def set_aside(self, sequence: Sequence) -> None:
@@ -95,13 +99,16 @@ class Room:
         self.allocator.release(sequence)
         sequence.computed = 0
 
-    def _take_from(self, victim: Sequence, now: float) -> None:
+    def _take_from(self, victim: Sequence, now: float, reason: Reason) -> None:
         if self.aside.pop(victim.stream, None) is None:
-            self.preempt(victim, now)
-        else:
-            self._evict(victim)
+            self.preempt(victim, now, reason)
+            return
+        eviction = self._evict(victim)
+        trace = victim.trace
+        waits_for = trace.wait.reason if trace.wait else reason
+        trace.moved("evicted", now, then=waits_for, kept=eviction is Eviction.SWAPPED)
 
-    def _evict(self, sequence: Sequence) -> None:
+    def _evict(self, sequence: Sequence) -> Eviction:
         blocks = -(-sequence.computed // self.site.block_size)
         swap = 2 * blocks * self.site.loaded().block_copy_s < self.cost.recompute_s(
             sequence.computed
@@ -112,6 +119,7 @@ class Room:
         else:
             sequence.computed = 0
         self.preemptions[eviction] += 1
+        return eviction
 
     def _leave_batch(self, sequence: Sequence) -> None:
         self.deltas.left(self.batch.leave(sequence))
@@ -124,7 +132,7 @@ class Room:
             if victims is None:
                 return False
             for victim in victims:
-                self._take_from(victim, now)
+                self._take_from(victim, now, "blocks")
         held = len(sequence.blocks)
         if not self.allocator.grow(sequence, tokens):
             raise RuntimeError(f"the allocator refused blocks it had: stream {sequence.stream}")
