@@ -10,6 +10,7 @@ from plancha.contracts import Text
 from plancha.kernel import Worker
 from plancha_app.assembly import make, make_site
 from plancha_app.deployment import Deployment
+from plancha_app.gpu_collector import GpuCollector
 from plancha_app.progress import fetching, loading
 from plancha_engine.report import Report
 
@@ -40,6 +41,7 @@ async def load(deployment: Deployment, open_model: OpenModel) -> tuple[Worker, T
         make_scheduler=partial(make, "scheduler", deployment.scheduler),
         make_allocator=partial(make, "allocator", deployment.allocator),
     )
+    worker.figures.blocking.register(GpuCollector())
     with loading() as report:
         await worker.load(report)
     return worker, text

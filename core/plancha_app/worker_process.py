@@ -1,6 +1,7 @@
 """`python -m plancha_app.worker_process`: the half that computes, as a child of `plancha serve`."""
 
 import anyio
+from prometheus_client import ProcessCollector
 
 from plancha.links.link import LinkLost
 from plancha.links.message_stream import MessageStream
@@ -19,6 +20,7 @@ async def work(parent: MessageStream, deployment: Deployment, link: str) -> None
         tasks.start_soon(_obey, parent, tasks.cancel_scope)
         worker, _ = await load(deployment, open_model)
         site = worker.site
+        ProcessCollector(namespace="plancha_worker", registry=worker.figures.blocking)
         gateways = SocketGateways(
             link, model=site.model, context_length=site.loaded().context_length
         )
