@@ -10,6 +10,7 @@ from typing import Annotated
 from cyclopts import App, CycloptsError, Parameter
 
 from plancha_app.bench.job import Job
+from plancha_app.ledger_commands import ledger
 
 app = App(
     name="plancha",
@@ -98,6 +99,8 @@ def plugins(file: Path | None = None, /) -> int:
     except DeploymentError as error:
         return _mistakes(error.source, error.problems)
 
+
+app.command(ledger)
 
 keys = App(name="keys", help="Make an API key, or the hash of one that there is.")
 app.command(keys)

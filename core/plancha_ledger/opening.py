@@ -9,7 +9,9 @@ from plancha_ledger.anchor import Anchor
 from plancha_ledger.key import private_bytes, read_key, read_or_make_key
 from plancha_ledger.sqlite_file import SqliteFile
 from plancha_ledger.sqlite_ledger import SqliteLedger
-from plancha_ledger.table import LedgerTable
+from plancha_ledger.table import LedgerTable, is_dsn
+
+NEEDS_ASYNCPG = 'store = "postgres": needs asyncpg, which `pip install plancha[postgres]` brings'
 
 
 async def open_ledger(table: LedgerTable) -> Ledger:
@@ -19,7 +21,33 @@ async def open_ledger(table: LedgerTable) -> Ledger:
     `LoadError` with what the operator can do.
     """
     anchor = Anchor(table.anchor, read_or_make_key(table.key_file), table.writer)
+    if table.store == "postgres":
+        return await _open_postgres(table, anchor)
     ledger = SqliteLedger(SqliteFile(table.path, anchor))
+    await ledger.open()
+    return ledger
+
+
+def dsn_of(table: LedgerTable) -> str:
+    """Where a table's PostgreSQL is. Raises `LoadError` when its dsn_file is not as it must be."""
+    if table.dsn_file is None:
+        assert table.dsn is not None  # the table has checked it
+        return table.dsn
+    try:
+        dsn = private_bytes(table.dsn_file).decode().strip()
+    except UnicodeDecodeError:
+        dsn = ""
+    if not is_dsn(dsn):
+        raise LoadError(f"{table.dsn_file}: must hold a DSN that begins with postgresql://")
+    return dsn
+
+
+async def _open_postgres(table: LedgerTable, anchor: Anchor) -> Ledger:
+    try:
+        from plancha_ledger.postgres_ledger import PostgresLedger
+    except ImportError:
+        raise LoadError(NEEDS_ASYNCPG) from None
+    ledger = PostgresLedger(dsn_of(table), anchor)
     await ledger.open()
     return ledger
 
@@ -27,7 +55,7 @@ async def open_ledger(table: LedgerTable) -> Ledger:
 def problems_of(table: LedgerTable) -> Iterator[str]:
     """What is wrong with a table, by its key; opens and makes nothing."""
     if table.store == "postgres" and find_spec("asyncpg") is None:
-        yield 'store = "postgres": needs asyncpg, which `pip install plancha[postgres]` brings'
+        yield NEEDS_ASYNCPG
     files = {"key_file": table.key_file, "anchor": table.anchor}
     if table.store == "sqlite":
         files["path"] = table.path
@@ -41,6 +69,6 @@ def problems_of(table: LedgerTable) -> Iterator[str]:
         yield f"key_file: {error}"
     try:
         if table.dsn_file is not None:
-            private_bytes(table.dsn_file)
+            dsn_of(table)
     except LoadError as error:
         yield f"dsn_file: {error}"

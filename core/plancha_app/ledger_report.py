@@ -1,0 +1,61 @@
+"""A ledger's verification and totals, on a terminal as tables and elsewhere as plain lines."""
+
+import sys
+from collections.abc import Mapping, Sequence
+
+import attrs
+from rich.console import Console
+from rich.table import Table
+
+from plancha_ledger.totals import Total
+from plancha_ledger.verification import Checked, Report
+
+
+def show_report(report: Report, *, anchored: bool) -> None:
+    """Every finding, then what was looked at."""
+    for finding in report.findings:
+        print(finding)
+    if report.found > len(report.findings):
+        print(f"and {report.found - len(report.findings):,} more")
+    rows = [
+        (writer, f"{each.rows:,}", f"{each.requests:,}", f"{each.running:,}", _anchored(each))
+        for writer, each in report.writers.items()
+    ]
+    headings = ["writer", "rows", "closed", "open", "anchored"]
+    if not anchored:
+        headings.pop()
+        rows = [row[:-1] for row in rows]  # type: ignore[misc]
+    if rows:
+        _show(headings, rows, text=1)
+    verdict = "nothing is wrong" if not report.found else f"{report.found:,} findings"
+    if not anchored and not report.found:
+        verdict += "; without the anchor, rows cut off at the end would not show"
+    print(verdict)
+
+
+def show_totals(totals: Mapping[tuple[str, ...], Total], by: Sequence[str]) -> None:
+    """One line a group."""
+    names = [field.name for field in attrs.fields(Total)]
+    rows = [
+        (*group, *(str(getattr(total, name)) for name in names)) for group, total in totals.items()
+    ]
+    _show([*by, *names], rows, text=len(by))
+
+
+def _anchored(checked: Checked) -> str:
+    behind = checked.head.number - checked.anchored.number
+    return "all" if behind == 0 else f"all but the last {behind:,}"
+
+
+def _show(headings: Sequence[str], rows: Sequence[Sequence[str]], *, text: int) -> None:
+    """The first `text` columns are words, the others numbers. Plain: separated by tabs."""
+    if not sys.stdout.isatty():
+        for row in (headings, *rows):
+            print("\t".join(row))
+        return
+    table = Table()
+    for index, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if index < text else "right")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
