@@ -221,7 +221,8 @@ class TextKeeper:
 
     def _find(self, request: str) -> Row | None:
         """Nothing that is overdue, though it may be there until the next sweep."""
-        row = self._open().find(request) if self._is_there() else None
+        known = request.isascii() and self._is_there()
+        row = self._open().find(request) if known else None
         if row is None or row.created < self.policy.kept_from(row.tenant, self.wall()):
             return None
         if self.policy.of(row.tenant) == "hash" and not row.hashed:

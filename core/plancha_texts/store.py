@@ -10,6 +10,7 @@ padding none). Beyond its first page a row has pages of its own.
 
 import os
 import sqlite3
+import time
 from pathlib import Path
 
 import attrs
@@ -30,7 +31,7 @@ BUSY_S = 5.0
 ROWS_AT_ONCE = 200
 """Deleted in one transaction: others wait for no longer than that takes."""
 
-SCHEMA = f"""
+TABLE = f"""
 CREATE TABLE IF NOT EXISTS texts (
     number INTEGER PRIMARY KEY,
     request TEXT NOT NULL UNIQUE,
@@ -40,9 +41,9 @@ CREATE TABLE IF NOT EXISTS texts (
     hashed INTEGER NOT NULL,
     padding BLOB NOT NULL DEFAULT (zeroblob({PAD})),
     said BLOB NOT NULL
-);
-CREATE INDEX IF NOT EXISTS by_age ON texts (tenant, created);
+)
 """
+INDEX = "CREATE INDEX IF NOT EXISTS by_age ON texts (tenant, created)"
 
 
 @attrs.frozen(kw_only=True)
@@ -79,19 +80,35 @@ class Store:
             raise
 
     def _prepare(self, path: Path) -> None:
+        self._file.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+        self._write_ahead()
         for pragma in (
-            f"page_size = {PAGE_BYTES}",
-            "journal_mode = WAL",
             "synchronous = NORMAL",
             "secure_delete = ON",
             "temp_store = MEMORY",
         ):
             self._file.execute(f"PRAGMA {pragma}")
-        (version,) = self._file.execute("PRAGMA user_version").fetchone()
-        (tables,) = self._file.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-        if version != FORMAT and (version or tables):
-            raise LoadError(f"{path}: is no file of texts that this Plancha can use")
-        self._file.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version={FORMAT}; COMMIT;")
+        with self._file:  # what is found is still so when tables are made
+            self._file.execute("BEGIN IMMEDIATE")
+            (version,) = self._file.execute("PRAGMA user_version").fetchone()
+            (tables,) = self._file.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+            if version != FORMAT and (version or tables):
+                raise LoadError(f"{path}: is no file of texts that this Plancha can use")
+            for statement in (TABLE, INDEX, f"PRAGMA user_version = {FORMAT}"):
+                self._file.execute(statement)
+
+    def _write_ahead(self) -> None:
+        """SQLite waits for nobody here, though another process may be at it too."""
+        give_up_at = time.monotonic() + BUSY_S
+        while True:
+            try:
+                self._file.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > give_up_at:
+                    raise
+                time.sleep(0.01)
+            else:
+                return
 
     def write(self, row: Row) -> None:
         """Keep it. What is there of the same request stays."""
