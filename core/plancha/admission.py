@@ -6,6 +6,7 @@ from secrets import randbits
 import attrs
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from plancha.accounting.journal import Journal
 from plancha.contracts import Allocator, Clock, Site
 from plancha.failure import Failure
 from plancha.grammar_check import NO_GRAMMARS
@@ -22,7 +23,7 @@ from plancha.messages import (
 )
 from plancha.metrics.meters import Meters
 from plancha.overload.overload import Overload
-from plancha.sequence import Sequence
+from plancha.sequence import Sequence, Turn
 
 SEED_BITS = 64
 STRIDE = 0x9E3779B97F4A7C15
@@ -37,6 +38,7 @@ class Admission:
     allocator: Allocator  # asked, never changed
     overload: Overload
     meters: Meters = attrs.field(factory=Meters)
+    journal: Journal = attrs.field(factory=Journal)
     _arrivals: "count[int]" = attrs.field(factory=count, init=False)
 
     def admit(self, submit: Submit, now: float) -> Admitted | Failure:
@@ -61,22 +63,23 @@ class Admission:
             failure = self._never_fits(prompt, request)
             if failure is not None:
                 return failure
-        return self.overload.judge(submit, now)
+        return self.journal.refusal or self.overload.judge(submit, now)
 
     def _sequences(self, submit: Submit, now: float) -> tuple[Sequence, ...]:
         request = submit.request
         sequences: list[Sequence] = []
+        turn = Turn()
         for index, prompt in enumerate(request.prompts):
-            first = self._sequence(submit, index, 0, prompt, now)
+            first = self._sequence(submit, index, 0, prompt, turn, now)
             sequences.append(first)
             for choice in range(1, request.n):
-                child = self._sequence(submit, index, choice, prompt, now)
+                child = self._sequence(submit, index, choice, prompt, turn, now)
                 child.parent = first
                 sequences.append(child)
         return tuple(sequences)
 
     def _sequence(
-        self, submit: Submit, index: int, choice: int, prompt: Int32s, now: float
+        self, submit: Submit, index: int, choice: int, prompt: Int32s, turn: Turn, now: float
     ) -> Sequence:
         request = submit.request
         sampling = request.sampling
@@ -95,6 +98,7 @@ class Admission:
             seed=seed % 2**SEED_BITS,
             tier=self.site.tenant(request.tenant).tier,
             public_tokens=request.public_tokens[index] if request.public_tokens else 0,
+            turn=turn,
         )
 
     def _max_length(self, prompt: int, request: InferenceRequest) -> int:

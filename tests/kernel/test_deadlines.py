@@ -60,6 +60,26 @@ def test_outputs_that_wait_for_their_prompt_are_not_timed_out_by_the_queue(rig: 
     assert ends == ["length"] * 3
 
 
+def test_a_list_of_prompts_has_its_turn_when_the_first_of_them_has(rig: Any) -> None:
+    one = attrs.evolve(rig, max_sequences=1).chain(queue_timeout_s=2.0)
+    first = one.submit([120] * 8, 200, more_prompts=[[121] * 8, [122] * 8])
+    one.step()
+    one.clock.advance(100)
+    one.run()
+    assert [one.finished[stream].reason for stream in range(first, first + 3)] == ["length"] * 3
+
+
+def test_a_list_of_prompts_whose_turn_did_not_come_ends_as_a_whole(rig: Any) -> None:
+    one = attrs.evolve(rig, max_sequences=1).chain(queue_timeout_s=2.0)
+    one.submit([120] * 8, 200)
+    one.step()
+    first = one.submit([121] * 8, 5, more_prompts=[[122] * 8])
+    one.clock.advance(2.0)
+    one.step()
+    for stream in range(first, first + 2):
+        assert failed(one.finished[stream]) == ("unavailable", "queue_timeout")
+
+
 def test_a_prompt_that_has_not_begun_in_time_ends_with_all_of_its_outputs(rig: Any) -> None:
     simulation = attrs.evolve(rig, max_sequences=1).chain(queue_timeout_s=2.0)
     simulation.submit([120] * 8, 200)

@@ -7,7 +7,9 @@ import pytest
 
 from plancha.contracts import Tenant
 from plancha.failure import Failure, RequestFailed
+from plancha.messages import Reload
 from plancha.overload.pace import MEMORY_S, Pace
+from plancha.overload.shedding import MARGIN
 from plancha_schedulers.fair_queue import fair_queue
 from plancha_schedulers.fcfs import fcfs
 from plancha_schedulers.priority_preempt import priority_preempt
@@ -71,10 +73,53 @@ def test_an_idle_server_refuses_nobody_however_long_the_prompt(rig: Any) -> None
         simulation.run()
 
 
-def test_before_anything_was_measured_nobody_is_refused(rig: Any) -> None:
-    simulation = worker(rig, fair_queue, {0: 0.001})
+def test_before_anything_was_measured_as_many_may_wait_as_may_run(rig: Any) -> None:
+    simulation = worker(rig, fair_queue, {0: 1.0})
+    for _ in range(2 + 2):
+        assert isinstance(attempt(simulation, "gold"), int)
+    assert refusal(simulation, "gold").retry_after_s == 1
+
+
+def test_from_the_first_step_on_it_is_assumed_how_soon_a_slot_becomes_free(rig: Any) -> None:
+    target_s, tokens = 2.0, 40
+    small = attrs.evolve(rig, max_sequences=2)
+    tenants = dict(TENANTS)
+    simulation = small.simulate(Priced(small), tenants=tenants, ttft_targets_s={0: target_s})
+    for _ in range(2):
+        simulation.submit([120] * 8, tokens, tenant="gold")
+    simulation.step()  # of 16 tokens: 16 ms
+    free_s = (tokens - 1) * 0.016 / 2
+    most = int(MARGIN * target_s / free_s)
+    accepted = 0
+    while isinstance(attempt(simulation, "gold"), int):
+        accepted += 1
+    assert 2 <= most - 1 <= accepted <= most + 1
+
+
+def test_whoever_would_be_the_next_is_not_refused_for_an_assumption(rig: Any) -> None:
+    simulation = worker(rig, priority_preempt, {0: 0.001})
+    for _ in range(4):
+        attempt(simulation, "bulk")
+    simulation.step()
     for _ in range(20):
         assert isinstance(attempt(simulation, "gold"), int)
+        simulation.step()
+        simulation.run()
+
+
+@pytest.mark.parametrize(("targets", "reopens"), [({0: 4.0}, True), ({}, True), ({0: 1.0}, False)])
+def test_a_target_that_is_raised_or_taken_back_keeps_nobody_out(
+    rig: Any, targets: dict[int, float], reopens: bool
+) -> None:
+    simulation = worker(rig, fair_queue, {0: 2.0})
+    flood(simulation, 3.0, "rest")
+    while not shed(simulation):
+        attempt(simulation, "gold")
+        simulation.step()
+    refusal(simulation, "rest")
+    site = simulation.planner.overload.shedding.site
+    site.reload(Reload(dict(TENANTS), 1000, 0.0, targets))
+    assert isinstance(attempt(simulation, "rest"), int) == reopens
 
 
 @pytest.mark.parametrize("scheduler", [fcfs, fair_queue, priority_preempt])
@@ -224,3 +269,11 @@ def test_a_pace_is_joins_per_second_of_waiting_and_fades() -> None:
     assert pace.per_s(None, 100.0) == pytest.approx(4, rel=0.05)
     assert pace.per_s([2], 100.0) == pytest.approx(1 / MEMORY_S, rel=0.05)
     assert pace.per_s([2], 100.0 + 5 * MEMORY_S) > 5
+
+
+def test_what_is_assumed_of_a_pace_counts_as_one_join_and_is_what_remains() -> None:
+    pace = Pace()
+    assert pace.per_s([0], 0.0, 0.5) == 2
+    pace.observe(1.0, {0: 3}, 1.0)
+    assert pace.per_s([0], 1.0, 0.5) == (3 + 1) / (1 + 0.5)
+    assert pace.per_s([0], 1.0 + 9 * MEMORY_S, 0.5) == pytest.approx(2, rel=0.01)

@@ -69,6 +69,7 @@ class Overload:
 
     def joined(self, sequence: Sequence, cached: int) -> None:
         """It enters the batch for the first time, with `cached` tokens of its prompt computed."""
+        sequence.turn.come = True
         self.backlog.joined(sequence)
         self.shedding.joined(sequence, cached)
 

@@ -33,13 +33,14 @@ class Pace:
         """Those of which anybody has joined."""
         return self._joins.keys()
 
-    def per_s(self, tiers: Collection[int] | None, now: float) -> float:
-        """Joins of these tiers, None: of all; infinite as long as nothing is known.
+    def per_s(self, tiers: Collection[int] | None, now: float, assumed_s: float = 0.0) -> float:
+        """Joins of these tiers, None: of all; infinite where nothing is known or assumed.
 
-        One join more than was seen: without any, the first is expected now, however long it took.
-        So what is known fades into not knowing, and never into "nobody will ever join".
+        As if one join more had been seen, which took `assumed_s`; 0: it is expected now, however
+        long it was waited for. So what is known fades into what is assumed, and never into "nobody
+        will ever join".
         """
-        seconds = self._seconds * self._kept(now)
+        seconds = self._seconds * self._kept(now) + assumed_s
         return (self.joins(tiers, now) + 1) / seconds if seconds else math.inf
 
     def joins(self, tiers: Collection[int] | None, now: float) -> float:

@@ -4,6 +4,12 @@ The prediction has two parts, of which the longer one counts, since both go on a
 those who join before the newcomer, over the pace at which its tier has joined lately while somebody
 of it waited (`Pace`): measured, so whatever the scheduler does is in the number. *Prefill*: the
 prompt tokens that are computed before its own, by the cost model that also limits steps.
+
+**At a cold start** one join is assumed beside those that were seen, for whoever has somebody before
+it: those who run have `OUTPUT_TOKENS` more to go, or as many as they may if that is less, in steps
+like those so far; before the first step, all slots become free once within the share of the target
+that may be filled, so that as many may wait as there are slots. Nobody is refused for an assumption
+alone who would be the next: there would never be anything to measure.
 """
 
 import math
@@ -11,6 +17,7 @@ from collections import Counter
 from collections.abc import Collection
 
 import attrs
+import numpy as np
 
 from plancha.contracts import Site
 from plancha.failure import Failure
@@ -35,13 +42,28 @@ LEAST_RELIEF = 0.9
 OWN_SHARE = 0.5
 """Share of a target that a newcomer's own prompt counts for at most: nobody's going shortens it."""
 
+OUTPUT_TOKENS = 256
+"""Assumed of an output until it is seen how fast slots become free; chats have 200 to 350."""
+
 LEAST_RETRY_S, MOST_RETRY_S = 1, 60
 """Bounds of every computed Retry-After; the `openai` client heeds none over 60 s."""
 
 FOR_BETTER_TIERS = "Better tiers need all there is to keep their targets."
 
+UNKNOWN = Pace()
+"""Of a tier of which nobody has waited; never changed."""
+
 FORGETTING = 0.98
 """Weight of a join beside the one after it, in the share of prompts that is not cached."""
+
+
+@attrs.frozen
+class Closing:
+    """Nobody of some tier and worse ones is let in, for a better tier's target."""
+
+    until_s: float
+    tier: int  # whose target it is
+    target_s: float  # as it was then
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -57,7 +79,7 @@ class Shedding:
     _joined: Counter[int] = attrs.field(factory=Counter, init=False)  # by tier, in this plan
     _queued: list[int] = attrs.field(factory=list, init=False)  # tiers left waiting for a slot
     _planned_s: float = attrs.field(default=0.0, init=False)
-    _closed_until_s: dict[int, float] = attrs.field(factory=dict, init=False)  # this tier and worse
+    _closings: dict[int, Closing] = attrs.field(factory=dict, init=False)  # this tier and worse
     _tokens: float = attrs.field(default=0.0, init=False)  # of prompts that joined lately
     _computed: float = attrs.field(default=0.0, init=False)  # of those, not found in the cache
 
@@ -109,9 +131,9 @@ class Shedding:
                 shed, relieved_s = (*shed, each), without_s
         if relieved_s <= most_s:
             if shed:
-                self._closed_until_s[shed[-1]] = now + target_s
+                self._closings[shed[-1]] = Closing(now + target_s, tier, target_s)
             return shed
-        self._closed_until_s[tier + 1] = now + target_s
+        self._closings[tier + 1] = Closing(now + target_s, tier, target_s)
         return _overloaded(
             f"The first token would come after about {wait_s + own_s:.1f} s; "
             f"the target of this tier is {target_s:g} s.",
@@ -122,14 +144,17 @@ class Shedding:
         """Until this tenant's next sequence would join, were the tiers `without` gone."""
         tier = self.site.tenant(tenant).tier
         ahead = self.backlog.ahead(tenant, tier)
-        pace = self._paces.get(tier)
+        pace = self._paces.get(tier, UNKNOWN)
         slots_s = 0.0
-        beyond = ahead.better + ahead.turns + 1 - self.backlog.free_slots
-        if pace is not None and beyond > 0:
+        before = ahead.better + ahead.turns
+        beyond = before + 1 - self.backlog.free_slots
+        if beyond > 0:
             better = min(ahead.better, beyond)
             upto = [each for each in pace.tiers if each <= tier]
-            slots_s = better / pace.per_s([*upto, *without], now)
-            slots_s += (beyond - better) / pace.per_s([tier, *without], now)
+            target_s = self.site.ttft_targets_s.get(tier, 0.0)
+            assumed_s = self._assumed_s(target_s) if before else 0.0
+            slots_s = better / pace.per_s([*upto, *without], now, assumed_s)
+            slots_s += (beyond - better) / pace.per_s([tier, *without], now, assumed_s)
         tokens = ahead.tokens * self._computed_share() + self._prefilling(tier)
         return max(slots_s, self._prefill_s(tokens))
 
@@ -143,16 +168,34 @@ class Shedding:
 
     def retry_after_all_s(self, now: float) -> int:
         """Until all of those that wait now are through."""
-        return _retry_after_s(self.backlog.waiting / self._pace.per_s(None, now))
+        pace = self._pace.per_s(None, now, self._assumed_s(0.0))
+        return _retry_after_s(self.backlog.waiting / pace)
 
     def _share(self, tier: int, now: float) -> float:
         better = [each for each in self._pace.tiers if each < tier]
         return MARGIN * BEHIND if self._pace.joins(better, now) >= 1 else MARGIN
 
     def _closed_s(self, tier: int, now: float) -> float:
-        """How long nobody of it is accepted."""
-        until = [until for each, until in self._closed_until_s.items() if each <= tier]
+        """How long nobody of it is accepted.
+
+        A target that was raised or removed meanwhile keeps nobody out.
+        """
+        targets_s = self.site.ttft_targets_s
+        until = [
+            closing.until_s
+            for each, closing in self._closings.items()
+            if each <= tier and targets_s.get(closing.tier, math.inf) <= closing.target_s
+        ]
         return max(until, default=now) - now
+
+    def _assumed_s(self, target_s: float) -> float:
+        """Until a slot becomes free; see the module."""
+        batch, slots = self.batch, self.site.max_sequences
+        if not self.cost.step_s:
+            return MARGIN * target_s / slots
+        left = (batch.max_length - batch.length)[batch.active]
+        tokens = np.minimum(left, OUTPUT_TOKENS).mean() if left.size else OUTPUT_TOKENS
+        return float(tokens) * self.cost.step_s / slots
 
     def _computed_share(self) -> float:
         return self._computed / self._tokens if self._tokens else 1.0

@@ -27,6 +27,7 @@ class StepCost:
         self._weights = (0.0, 0.0, 0.0)
         self._covariance = ((START, 0.0, 0.0), (0.0, START, 0.0), (0.0, 0.0, START))
         self._seen = 0
+        self.step_s = 0.0  # a step's mean of late; 0 before the first
 
     def observe(self, new_tokens: int, attended_tokens: float, seconds: float) -> None:
         """One step's truth. Token counts are scaled so that the three are of one size.
@@ -53,6 +54,7 @@ class StepCost:
             (p02, p12, (p22 - scale * px2 * px2) / forgetting),
         )
         self._seen += 1
+        self.step_s += (seconds - self.step_s) * max(1 / self._seen, 1 - FORGETTING)
 
     def observe_step(self, plan: Plan, done: StepDone) -> None:
         """As `observe`, less the copies; a step that took no time teaches nothing."""

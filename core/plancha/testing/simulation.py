@@ -58,9 +58,10 @@ class Simulation:
         sampling: Sampling | None = None,
         tenant: str = "default",
         n: int = 1,
+        more_prompts: Sequence[Sequence[int]] = (),
         **fields: Any,
     ) -> int:
-        """The first stream of an accepted request; with `n` the next ones follow it.
+        """The first stream of an accepted request; with `n` or more prompts the next follow it.
 
         `fields` are those of `InferenceRequest`. Raises `RequestFailed` as admission says.
         """
@@ -68,13 +69,13 @@ class Simulation:
         request = InferenceRequest(
             id=f"req-{stream}",
             tenant=tenant,
-            prompts=(np.array(prompt, np.int32),),
+            prompts=tuple(np.array(each, np.int32) for each in (prompt, *more_prompts)),
             sampling=sampling or Sampling(),
             max_tokens=max_tokens,
             n=n,
             **{"namespace": tenant.encode(), **fields},
         )
-        streams = tuple(range(stream, stream + n))
+        streams = tuple(range(stream, stream + n * len(request.prompts)))
         admitted = self._admission.admit(Submit(request, streams), self.clock())
         if isinstance(admitted, Failure):
             raise RequestFailed(admitted)
