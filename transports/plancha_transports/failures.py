@@ -54,6 +54,15 @@ def error_object(failure: Failure) -> dict[str, Any]:
     )
 
 
+def late_error_object(failure: Failure) -> dict[str, Any]:
+    """As `error_object`, where no header can say any more when trying again may do."""
+    found = error_object(failure)
+    retry_after_s = _retry_after_s(failure)
+    if retry_after_s is not None:
+        found["error"]["retry_after_s"] = retry_after_s
+    return found
+
+
 def json_response(data: object, status: int = 200) -> web.Response:
     """`data` as a JSON body."""
     return web.Response(body=orjson.dumps(data), status=status, content_type="application/json")
@@ -62,7 +71,7 @@ def json_response(data: object, status: int = 200) -> web.Response:
 def failure_response(failure: Failure) -> web.Response:
     """The plain answer to a request that failed before any of its stream went out."""
     response = json_response(error_object(failure), STATUS[failure.kind])
-    retry_after_s = failure.retry_after_s or RETRY_AFTER_S.get(failure.kind)
+    retry_after_s = _retry_after_s(failure)
     if retry_after_s is not None:
         response.headers["Retry-After"] = str(retry_after_s)
     if failure.kind == "unauthorized":
@@ -96,13 +105,23 @@ async def failures_as_json(request: web.Request, handler: Handler) -> web.Stream
     except ConnectionError:  # the client left as the first byte was due; nobody reads this
         return failure_response(engine_error())
     except Exception:
-        log.exception("request_failed", path=request.path[:80])
+        log.exception("request_failed", door=door_of(request))
         return failure_response(engine_error())
+
+
+def door_of(request: web.Request) -> str | None:
+    """Which of our addresses it asks, with names in the place of what the client wrote there."""
+    resource = request.match_info.route.resource
+    return None if resource is None else resource.canonical
 
 
 def error_response(status: int, code: str | None, message: str) -> web.Response:
     """The error object for what HTTP itself refuses."""
     return json_response(_error(message, "invalid_request_error", None, code), status)
+
+
+def _retry_after_s(failure: Failure) -> int | None:
+    return failure.retry_after_s or RETRY_AFTER_S.get(failure.kind)
 
 
 def _error(message: str, kind: str, param: str | None, code: str | None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from plancha_transports.answers import tokens_of, usage
 from plancha_transports.asks import generate_ask
 from plancha_transports.callers import called_by
 from plancha_transports.event_stream import event, opened, stream_events
-from plancha_transports.failures import error_object
+from plancha_transports.failures import late_error_object
 from plancha_transports.options import HttpOptions
 from plancha_transports.request_bodies import BodyReader
 from plancha_transports.request_ids import RECORD, header_label, shown_id
@@ -82,7 +82,7 @@ class TokenEvents:
 
     def failed(self, failure: Failure) -> bytes:
         """The error object with our id."""
-        return event({"id": self._record.id, **error_object(failure)}, "error")
+        return event({"id": self._record.id, **late_error_object(failure)}, "error")
 
     def _event(self, token: int, text: str) -> bytes:
         index, self._tokens = self._tokens, self._tokens + 1

@@ -11,7 +11,7 @@ from plancha.record import Record
 from plancha.streams.outbox import Delta
 from plancha_transports.answers import Piece, Pieces, openai_usage
 from plancha_transports.event_stream import DONE, event
-from plancha_transports.failures import error_object
+from plancha_transports.failures import late_error_object
 from plancha_transports.request_ids import shown_id
 from plancha_transports.shapes import Shape
 
@@ -81,7 +81,7 @@ class Chunks:
 
     def failed(self, failure: Failure) -> bytes:
         """The error object, and no `[DONE]`."""
-        return event(error_object(failure))
+        return event(late_error_object(failure))
 
     def _chunk(self, choice: dict[str, Any]) -> bytes:
         return event({**self._head, "choices": [choice]})

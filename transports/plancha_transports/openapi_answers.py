@@ -115,6 +115,19 @@ ERROR = _object(
     param=NAME_OR_NULL,
     code=NAME_OR_NULL,
 )
+LATE_ERROR = _without(
+    _object(
+        **ERROR["properties"],
+        retry_after_s={
+            "type": "integer",
+            "minimum": 1,
+            "description": "Seconds, where a refusal by HTTP status has the header Retry-After.",
+        },
+    ),
+    "retry_after_s",
+)
+"""In an event or a message."""
+
 USAGE = _object(input_tokens=COUNT, cached_tokens=COUNT, output_tokens=COUNT)
 OPENAI_USAGE = _object(
     prompt_tokens=COUNT,
@@ -254,6 +267,7 @@ def _message(kind: str, **properties: Schema) -> Schema:
 
 SCHEMAS: Mapping[str, Schema] = {
     "Error": _object(error=ERROR),
+    "LateError": _object(error=LATE_ERROR),
     "Usage": USAGE,
     "OpenAIUsage": OPENAI_USAGE,
     "Completion": _openai_answer("text_completion", _text_choice(END)),
@@ -262,8 +276,8 @@ SCHEMAS: Mapping[str, Schema] = {
     "ChatCompletionChunk": _openai_chunk(
         "chat.completion.chunk", _chat_choice("delta", _DELTA, _optional(END))
     ),
-    "CompletionEvent": {"anyOf": [reference("CompletionChunk"), reference("Error")]},
-    "ChatCompletionEvent": {"anyOf": [reference("ChatCompletionChunk"), reference("Error")]},
+    "CompletionEvent": {"anyOf": [reference("CompletionChunk"), reference("LateError")]},
+    "ChatCompletionEvent": {"anyOf": [reference("ChatCompletionChunk"), reference("LateError")]},
     "TokenEvent": _object(id=STRING, index=COUNT, token=COUNT, text=STRING),
     "DoneEvent": _object(
         id=STRING,
@@ -273,7 +287,7 @@ SCHEMAS: Mapping[str, Schema] = {
         finish_reason=END,
         usage=reference("Usage"),
     ),
-    "ErrorEvent": _object(id=STRING, error=ERROR),
+    "ErrorEvent": _object(id=STRING, error=LATE_ERROR),
     "Model": _object(id=STRING, object={"const": "model"}, created=COUNT, owned_by=STRING),
     "ModelList": _object(object={"const": "list"}, data=_list(reference("Model"))),
     "RequestStatus": _object(
@@ -307,7 +321,7 @@ SCHEMAS: Mapping[str, Schema] = {
             _message("tokens", id=STRING, index=COUNT, tokens=_list(COUNT), text=STRING),
             _message("done", **_ABOUT, text=STRING, finish_reason=END, usage=reference("Usage")),
             _without(
-                _message("error", id=NAME_OR_NULL, server_id=STRING, error=ERROR), "server_id"
+                _message("error", id=NAME_OR_NULL, server_id=STRING, error=LATE_ERROR), "server_id"
             ),
             _without(_message("cancelled", **_ABOUT, usage=reference("Usage")), "server_id"),
         ]

@@ -11,13 +11,13 @@ from plancha.record import Record
 from plancha.streams.outbox import Delta
 from plancha_transports.answers import tokens_of, usage
 from plancha_transports.event_stream import opened
-from plancha_transports.failures import CANCELLED, error_object
+from plancha_transports.failures import CANCELLED, late_error_object
 from plancha_transports.request_ids import shown_id
 
 
 def refused(client_id: str | None, failure: Failure) -> bytes:
     """A message that started nothing. `id` is null where it would name a request that runs."""
-    return _message({"type": "error", "id": client_id, **error_object(failure)})
+    return _message({"type": "error", "id": client_id, **late_error_object(failure)})
 
 
 def cancelled(client_id: str) -> bytes:
@@ -77,7 +77,7 @@ class SocketEvents:
         """Broke off, or was cancelled."""
         if failure is CANCELLED:
             return self._about("cancelled", usage=usage(self.record))
-        return self._about("error", **error_object(failure))
+        return self._about("error", **late_error_object(failure))
 
     def _about(self, kind: str, **rest: Any) -> bytes:
         return _message({"type": kind, "id": self._id, "server_id": self.record.id, **rest})
