@@ -15,6 +15,7 @@ from plancha.failure import RequestFailed
 from plancha.gateway import Gateway
 from plancha.links.memory_link import MemoryLink
 from plancha.messages import (
+    Bill,
     Cancel,
     Controls,
     Downstream,
@@ -22,10 +23,12 @@ from plancha.messages import (
     Frame,
     Joined,
     Load,
+    Settled,
     Submit,
     Upstream,
 )
 from plancha.overdue import GRACE_LOOKS, GRACE_S, Overdue
+from plancha.record import Outcome
 from plancha.streams.generation import Generation
 from plancha_text.byte_text import byte_text
 
@@ -47,6 +50,28 @@ class Worker:
         """One token, and perhaps the end."""
         columns = np.array([stream], np.int64), np.array([65], np.int32)
         await self.downstream.send(Frame(*columns, (Joined(stream, 0),), finished, IDLE))
+        for each in finished:
+            outcome: Outcome = "completed" if each.reason == "length" else "failed"
+            await self.downstream.send(Settled((bill(each, outcome),)))
+
+    async def cancelled(self) -> int:
+        """Which stream, and nothing else is told."""
+        controls = await self.hears()
+        assert isinstance(controls, Controls)
+        (control,) = controls.controls
+        assert isinstance(control, Cancel)
+        return control.stream
+
+
+def bill(finished: Finished, outcome: Outcome) -> Bill:
+    return Bill(
+        streams=(finished.stream,),
+        input_tokens=finished.prompt_tokens,
+        cached_tokens=0,
+        output_tokens=finished.output_tokens,
+        outcome=outcome,
+        finished_s=0.0,
+    )
 
 
 @asynccontextmanager
@@ -96,7 +121,7 @@ async def test_a_request_that_its_worker_forgets_ends_at_its_deadline_and_is_can
                 (stream,) = submit.streams
                 await worker.says(stream)
                 assert await taken(generation) == ("A", "request_timeout")
-        assert await worker.hears() == Controls((Cancel(stream),))
+        assert await worker.cancelled() == stream
 
 
 @pytest.mark.usefixtures("short")
