@@ -58,11 +58,11 @@ async def test_a_socket_says_it_of_what_it_refuses_and_of_what_breaks_off(
         server.session.ws_connect(server.url + "/v1/stream") as socket,
     ):
         errors: dict[str, Any] = {}
+        await socket.send_json({"type": "generate", "id": "wrong", "prompt": 5})
         await socket.send_json({"type": "generate", "id": "runs", "prompt": "x", "max_tokens": 4})
         await gate.started()
         for name in ("waits", "third"):
             await socket.send_json({"type": "generate", "id": name, "prompt": "x", "max_tokens": 4})
-        await socket.send_json({"type": "generate", "id": "wrong", "prompt": 5})
         while len(errors) < 3:
             message = orjson.loads((await socket.receive()).data)
             assert is_as_described("SocketMessage", message), message
