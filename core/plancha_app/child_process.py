@@ -16,6 +16,7 @@ import structlog
 from plancha.links.link import LinkLost
 from plancha.links.message_stream import READ_BYTES, MessageStream
 from plancha.links.wire import Wire
+from plancha_app.crash_output import keep_content_out
 from plancha_app.deployment import Deployment
 from plancha_app.hang_watch import interval_s
 from plancha_app.logs import configure
@@ -42,6 +43,7 @@ def run(work: Work) -> NoReturn:
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    keep_content_out()
     faulthandler.enable(file=STDERR)  # a crash in a library tells where
     faulthandler.register(TELL_STACKS, file=STDERR)
     code = 1

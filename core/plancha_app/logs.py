@@ -1,18 +1,20 @@
 """Logging of the process: structlog for us and for libraries, to stderr.
 
-Never a prompt, an output or a secret: tracebacks come without the values of variables.
+Never a prompt, an output or a secret: tracebacks come without the values of variables and without
+what the exceptions say, whoever would have written them.
 """
 
 import logging
 import re
 import sys
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 import structlog
-from structlog.typing import EventDict, Processor
+from structlog.typing import EventDict, ExcInfo, Processor
 
 from plancha.options import is_secret
+from plancha_app import tracebacks
 
 HIDDEN = "…"
 
@@ -29,12 +31,13 @@ def configure(
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.stdlib.ExtraAdder(),
+        _without_values,
         structlog.processors.TimeStamper(fmt="%H:%M:%S" if console else "iso", utc=not console),
     ]
     if process is not None:
         shared.append(_written_by(process))
     if not console:
-        shared.append(structlog.processors.format_exc_info)
+        shared.append(structlog.processors.ExceptionRenderer(_traceback))
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -67,6 +70,22 @@ def _written_by(process: str) -> Processor:
     return add
 
 
+def _without_values(logger: Any, method: str, event: EventDict) -> EventDict:
+    """asyncio shows callbacks, tasks and their exceptions as Python does, with what they hold."""
+    record = event.get("_record")
+    if record is not None and record.name == "asyncio":
+        return {**event, "event": re.split(r"[\n<(\[{'\"=]", str(event["event"]))[0].rstrip()}
+    return event
+
+
+def _traceback(exc_info: ExcInfo) -> str:
+    return tracebacks.told(exc_info[1])
+
+
+def _print_traceback(out: TextIO, exc_info: ExcInfo) -> None:
+    out.write(f"\n{_traceback(exc_info)}")
+
+
 def set_level(level: str) -> None:
     """From now on, for the whole process."""
     logging.getLogger().setLevel(level.upper())
@@ -75,7 +94,7 @@ def set_level(level: str) -> None:
 def _renderer(console: bool) -> Processor:
     if console:
         return structlog.dev.ConsoleRenderer(
-            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            colors=sys.stderr.isatty(), exception_formatter=_print_traceback
         )
     return structlog.processors.JSONRenderer(default=str)
 

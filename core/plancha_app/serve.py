@@ -13,6 +13,7 @@ from plancha.contracts import Text
 from plancha.gateway import Gateway
 from plancha.kernel import Kernel
 from plancha_app.assembly import BUILT_IN, make_gateway, make_texts
+from plancha_app.crash_output import keep_content_out
 from plancha_app.deployment import Deployment
 from plancha_app.doors import open_doors
 from plancha_app.draining import drain, end_streams
@@ -114,6 +115,7 @@ class Server:
 
 def serve_until_told(source: str, deployment: Deployment) -> int:
     """Run a server of the deployment. Its exit code; a load or a step may be left running."""
+    keep_content_out()
     several = deployment.server.gateways > 0
     configure(
         deployment.server.log_level, deployment.server.log_format, "parent" if several else None

@@ -1,5 +1,6 @@
 import json
 import logging
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -44,19 +45,40 @@ def test_our_lines_and_a_librarys_are_json(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize("form", ["json", "console"])
-def test_a_traceback_comes_without_the_values_of_variables(
+def test_a_traceback_tells_where_and_of_which_class_and_no_value(
     capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
     configure("info", form)  # type: ignore[arg-type]
 
     def answer(prompt: str) -> None:
-        raise RuntimeError("a fault")
+        try:
+            os.environ[prompt]
+        except KeyError as error:
+            raise ValueError(prompt) from error
 
     try:
         answer("hunter" + "2")
-    except RuntimeError:
+    except ValueError:
         structlog.get_logger().exception("failed")
+        logging.getLogger("library").exception("failed too")
 
     written = capsys.readouterr().err
-    assert "RuntimeError: a fault" in written
+    assert "in answer" in written and "ValueError" in written and "KeyError" in written
+    assert "hunter2" not in written
+
+
+def test_asyncio_shows_no_exception_and_no_argument(capsys: pytest.CaptureFixture[str]) -> None:
+    configure("info", "json")
+    logger, error = logging.getLogger("asyncio"), RuntimeError("hunter2")
+
+    for message in (
+        f"Task exception was never retrieved\nfuture: <Task exception={error!r}>",
+        "Exception in callback Protocol.data_received('hunter2')",
+    ):
+        logger.error(message, exc_info=error)
+
+    written = capsys.readouterr().err
+    one, other = (json.loads(line)["event"] for line in written.splitlines())
+    assert one == "Task exception was never retrieved"
+    assert other == "Exception in callback Protocol.data_received"
     assert "hunter2" not in written

@@ -3,9 +3,9 @@
 import time
 
 import structlog
-from aiohttp import web
+from aiohttp import hdrs, web
 
-from plancha_transports.failures import Handler
+from plancha_transports.failures import Handler, door_of
 from plancha_transports.request_ids import RECORD
 
 log = structlog.get_logger()
@@ -22,11 +22,10 @@ async def access_log(request: web.Request, handler: Handler) -> web.StreamRespon
         return response
     finally:
         record = request.get(RECORD)
-        resource = request.match_info.route.resource
         log.info(
             "http_request",
-            method=request.method[:20],
-            door=resource.canonical if resource is not None else None,
+            method=request.method if request.method in hdrs.METH_ALL else "other",
+            door=door_of(request),
             status=status,
             seconds=round(time.monotonic() - began, 3),
             request=record.id if record is not None else None,
