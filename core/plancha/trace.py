@@ -121,10 +121,10 @@ class Trace:
         return entries[:half], entries[half:]
 
     def _close(self, now: float) -> None:
-        if self.wait is not None:
-            self.wait.to_s = now
-            self._add(self.wait)
-            self.wait = None
+        wait, self.wait = self.wait, None
+        if wait is not None and (wait.steps or now > wait.from_s):  # else it was only a guess
+            wait.to_s = now
+            self._add(wait)
 
     def _add(self, entry: Wait | Moment) -> None:
         self._entries.append(entry)

@@ -117,10 +117,9 @@ def _history(
             yield _omission(omitted, since_s)
         for entry in entries:
             begins_s = entry.from_s if isinstance(entry, Wait) else entry.at_s
-            # What comes with a step's outcome is there before what the next plan does.
-            after = begins_s > untold if untold is not None else False
-            ends = isinstance(entry, Moment) and entry.what == "ended"
-            if untold is not None and (after or ends):
+            # A step's outcome is there before what the next plan does at the same time.
+            joins = isinstance(entry, Moment) and entry.what == "joined"
+            if untold is not None and begins_s >= untold and not joins:
                 yield {"event": "first_token", "at_s": _seconds(untold - since_s)}
                 untold = None
             yield _entry(entry, since_s, now, whole=whole)
