@@ -305,7 +305,8 @@ class Join:
     penalties see generated tokens as generated. `stop_ids` are masked until `sampling.min_tokens`
     tokens exist. `seed` is fixed for the sequence's whole life: output token i is drawn from
     (seed, i) alone. `grammar` is a JSON schema that the output follows, its known part too; only
-    executors with `Geometry.grammars` are given any.
+    executors with `Geometry.grammars` are given any. Nothing that is kept of one `namespace` may
+    make another's faster.
     """
 
     slot: int
@@ -318,6 +319,7 @@ class Join:
     logprobs: int | None = None
     prompt_logprobs: bool = False
     grammar: str | None = None
+    namespace: bytes = b""
 
 
 @attrs.frozen(eq=False)

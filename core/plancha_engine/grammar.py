@@ -25,7 +25,9 @@ from plancha_engine.sampler import MASKED
 log = structlog.get_logger()
 
 KEPT_GRAMMARS = 32
-"""Compiled schemas at their start; the outputs of a request, and like requests, share one."""
+"""Compiled schemas at their start; the outputs of a request, and a tenant's like requests, share
+one. Another tenant's does not: how soon its first token comes would tell who asks for what.
+"""
 
 
 @attrs.define(eq=False)
@@ -48,7 +50,9 @@ class JsonGrammars:
         self, tokens: Sequence[bytes], stop_ids: tuple[int, ...], max_sequences: int
     ) -> None:
         tokenizer = vocabulary(tokens, stop_ids)
-        self._compiled = lru_cache(KEPT_GRAMMARS)(lambda schema: compile_schema(tokenizer, schema))
+        self._compiled = lru_cache(KEPT_GRAMMARS)(
+            lambda namespace, schema: compile_schema(tokenizer, schema)
+        )
         self._held: dict[int, _Held] = {}  # by slot
         self._is_held: Bools = np.zeros(max_sequences, np.bool_)
         self.vocabulary = len(tokens)
@@ -101,7 +105,7 @@ class JsonGrammars:
         None: the schema cannot be compiled, although a gateway must have found that it can.
         """
         try:
-            matcher = self._compiled(join.grammar or "").deep_copy()
+            matcher = self._compiled(join.namespace, join.grammar or "").deep_copy()
         except GrammarError:
             log.warning("grammar_not_compiled", stream=join.stream)
             return None

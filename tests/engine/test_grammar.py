@@ -2,9 +2,12 @@
 
 from collections.abc import Iterable
 
+import attrs
 import numpy as np
 import pytest
+from llguidance import LLMatcher, LLTokenizer
 
+from plancha.grammar import compile_schema
 from plancha.messages import Join
 from plancha.sampling import Sampling
 from plancha_engine.arrays import Float32s
@@ -223,3 +226,27 @@ def test_the_draw_is_the_models_own_among_what_is_let_through() -> None:
     logits[0, [ord("f"), ord("t"), TOKENS.index(b"true"), ord("z")]] = 1, 2, 3, 9
     tokens, _ = sample(sampler, logits)
     assert tokens.tolist() == [TOKENS.index(b"true")]
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was compiled from here on."""
+    found: list[str] = []
+
+    def noted(tokenizer: LLTokenizer, schema: str) -> LLMatcher:
+        found.append(schema)
+        return compile_schema(tokenizer, schema)
+
+    monkeypatch.setattr("plancha_engine.grammar.compile_schema", noted)
+    return found
+
+
+def test_a_schema_is_compiled_once_for_each_namespace_and_no_other_tells(
+    compiled: list[str],
+) -> None:
+    held = grammars()
+    for slot, namespace in enumerate((b"a\0", b"a\0", b"b\0", b"a\0")):
+        held.join(attrs.evolve(join(slot, PERSON), namespace=namespace))
+    assert compiled == [PERSON, PERSON]
+    for slot in range(4):
+        write(held, b'{"a', slot)  # each has a matcher of its own

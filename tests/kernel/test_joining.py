@@ -87,3 +87,11 @@ def test_one_held_back_by_a_limit_does_not_hold_back_a_better_tier_behind_it(rig
     gold = simulation.submit([65] * 10, 5, tenant="gold")
     simulation.step()
     assert len(simulation.outputs[gold]) == 1
+
+
+def test_an_executor_is_told_whose_everything_kept_of_a_sequence_is(rig: Any) -> None:
+    simulation = rig.chain()
+    for tenant in ("a", "b"):
+        simulation.submit([120] * 8, 2, tenant=tenant)
+    simulation.step()
+    assert [join.namespace for join in simulation.plans[0].joins] == [b"a", b"b"]

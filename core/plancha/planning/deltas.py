@@ -45,6 +45,7 @@ class Deltas:
                 logprobs=sequence.request.logprobs,
                 prompt_logprobs=sequence.request.prompt_logprobs,
                 grammar=sequence.request.grammar,
+                namespace=sequence.request.namespace,
             )
         )
         self.grew(slot, 0, sequence.blocks)
