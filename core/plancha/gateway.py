@@ -24,15 +24,17 @@ from plancha.grammar_check import GrammarCheck
 from plancha.links.asking import NO_ANSWER, Asking
 from plancha.links.link import LinkLost, Sender
 from plancha.links.outgoing import Outgoing
-from plancha.links.request_id import gateway_name, gateway_of, new_request_id
+from plancha.links.request_id import gateway_name, gateway_of, is_request_id, new_request_id
 from plancha.messages import (
     Answer,
     Ask,
     Frame,
+    GatewayTopic,
     InferenceRequest,
     Load,
     Rejected,
     Reload,
+    Settled,
     Submit,
     ToGateway,
     Topic,
@@ -173,10 +175,10 @@ class Gateway:
         usable = self.state == "ready" and self.access.may_use(tenant, self.model)
         return (self.model,) if usable else ()
 
-    def record(self, request_id: str, tenant: str) -> Record:
+    def record(self, request_id: str, tenant: str, *, any_tenant: bool = False) -> Record:
         """What is known of a request. Another tenant's is as unknown as one that never was."""
         record = self._records.get(request_id)
-        if record is None or record.tenant != tenant:
+        if record is None or not (any_tenant or record.tenant == tenant):
             raise RequestFailed(NOT_FOUND)
         return record
 
@@ -187,20 +189,38 @@ class Gateway:
             self.outboxes.running[request_id].cancel()
         return record
 
-    async def find(self, request_id: str, tenant: str, *, cancel: bool = False) -> Record:
+    async def find(
+        self, request_id: str, tenant: str, *, cancel: bool = False, any_tenant: bool = False
+    ) -> Record:
         """As `record`, or `cancel`, whichever gateway of the worker answers the request.
 
-        Another gateway's record is a copy. Raises `RequestFailed` as they do, and when there is no
-        answer.
+        What no gateway knows, or none to its end, is asked of the ledger. A record that is not this
+        gateway's own is a copy. Raises `RequestFailed` as they do, and when there is no answer.
         """
-        if not self._shared or gateway_of(request_id) == self.name:
-            return (self.cancel if cancel else self.record)(request_id, tenant)
-        if self._upstream is None:  # and so no way to the others
-            raise RequestFailed(NO_ANSWER)
-        topic: Topic = "cancel" if cancel else "record"
-        answer = await self._asking.ask(self._upstream, topic, request_id, tenant)
-        if answer.record is None:
+        if not is_request_id(request_id):
             raise RequestFailed(NOT_FOUND)
+        known = await self._known(request_id, tenant, cancel=cancel, any_tenant=any_tenant)
+        if known is not None and (known.state != "done" or known.finished is not None):
+            return known
+        try:
+            answer = await self.ask_worker("usage", request_id, tenant, any_tenant=any_tenant)
+        except RequestFailed:
+            if known is None:
+                raise
+            return known
+        record = answer.record or known
+        if record is None:
+            raise RequestFailed(NOT_FOUND)
+        return record
+
+    async def _known(
+        self, request_id: str, tenant: str, *, cancel: bool, any_tenant: bool
+    ) -> Record | None:
+        """What this gateway knows, or the one that the id names."""
+        topic: GatewayTopic = "cancel" if cancel else "record"
+        if not self._shared or gateway_of(request_id) == self.name:
+            return self._asked(Ask(0, request_id, tenant, topic, any_tenant))
+        answer = await self._ask(topic, request_id, tenant, any_tenant=any_tenant)
         return answer.record
 
     async def ask_worker(
@@ -212,7 +232,10 @@ class Gateway:
         any_tenant: bool = False,
     ) -> Answer:
         """What the worker knows of a topic. Raises `RequestFailed` when there is no answer."""
-        if self._upstream is None:
+        return await self._ask(topic, request_id, tenant, any_tenant=any_tenant)
+
+    async def _ask(self, topic: Topic, request_id: str, tenant: str, *, any_tenant: bool) -> Answer:
+        if self._upstream is None:  # and so no way to anybody
             raise RequestFailed(NO_ANSWER)
         return await self._asking.ask(
             self._upstream, topic, request_id, tenant, any_tenant=any_tenant
@@ -252,6 +275,10 @@ class Gateway:
             public_tokens=tuple(prompts.public_tokens(prompt) for prompt in encoded),
             logprobs=call.logprobs,
             prompt_logprobs=call.prompt_logprobs,
+            stop_strings=bool(call.stop),
+            label=call.label,
+            model=self.model,
+            created_s=time.time(),
         )
         generation = self._accept(call, request, prompts.text)
         submit = Submit(request, tuple(stream.number for stream in generation.streams))
@@ -316,8 +343,9 @@ class Gateway:
 
     def _asked(self, ask: Ask) -> Record | None:
         try:
-            known = self.cancel if ask.topic == "cancel" else self.record
-            return known(ask.request_id, ask.tenant)
+            if ask.topic == "cancel":
+                return self.cancel(ask.request_id, ask.tenant)
+            return self.record(ask.request_id, ask.tenant, any_tenant=ask.any_tenant)
         except RequestFailed:
             return None
 
@@ -326,6 +354,8 @@ class Gateway:
             case Frame():
                 self.load = message.load
                 self.outboxes.deliver(message)
+            case Settled():
+                self.outboxes.settle(message)
             case Rejected():
                 self._refused(message)
             case Ask():
@@ -365,6 +395,7 @@ class Gateway:
                 ),
                 alternatives=call.logprobs,
                 plain=call.logprobs is None and not call.stop and transcript is None,
+                stop_strings=request.stop_strings,
             )
             for index, prompt in enumerate(
                 prompt for prompt in request.prompts for _ in range(request.n)
@@ -375,7 +406,7 @@ class Gateway:
             label=call.label,
             tenant=call.tenant,
             model=self.model,
-            created=int(time.time()),
+            created=int(request.created_s),
             input_tokens=sum(int(prompt.size) for prompt in request.prompts),
         )
         generation = Generation(record, streams, self._outgoing.control, transcript)

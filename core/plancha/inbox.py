@@ -17,4 +17,9 @@ class Admitted:
     shed: tuple[int, ...] = ()
 
 
-Inbox = Admitted | Controls | Reload | StepDone | StepFailed
+@attrs.frozen
+class LedgerTurned:
+    """The ledger cannot be written to any more, or can again: gateways are to hear of it."""
+
+
+Inbox = Admitted | Controls | Reload | LedgerTurned | StepDone | StepFailed

@@ -4,7 +4,9 @@
                             │   │                │   ▲                   │
                      answering  │                │   └───────inbox───────┘
                             │   │                │
-       outboxes ◀── fanout ◀┴───┴──downstream────┘
+       outboxes ◀── fanout ◀┴───┴──downstream────┤
+                                    │            ▼
+                                    └── accounting ──▶ ledger
 
 Every channel is bounded and has one receiver. What goes through one is a request, a round of
 controls or a step; never a token. `upstream` and `downstream` are all that the two halves have in
@@ -19,6 +21,10 @@ import attrs
 from anyio import create_memory_object_stream, create_task_group
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from plancha.accounting.accounting import NoLedger, accounting, write_the_rest
+from plancha.accounting.accounts import Accounts
+from plancha.accounting.journal import Journal
+from plancha.accounting.usage import Usage
 from plancha.admission import Admission, admission
 from plancha.answering import Answerer, answering
 from plancha.contracts import Allocator, Clock, Executor, Scheduler, Site, Text
@@ -26,6 +32,7 @@ from plancha.execution import ExecutorThread, execution
 from plancha.failure import engine_error
 from plancha.gateway import Gateway
 from plancha.inbox import Inbox
+from plancha.ledger import Ledger
 from plancha.links.link import Link
 from plancha.links.memory_link import MemoryLink
 from plancha.messages import Ask, Downstream, Plan, Upstream, WorkerTopic
@@ -33,6 +40,7 @@ from plancha.metrics.figures import Figures
 from plancha.metrics.worker_collector import WorkerCollector
 from plancha.planning.planner import Planner
 from plancha.scheduling import scheduling
+from plancha.tracing import Tracing
 
 REQUESTS_ON_THE_WAY = 256
 FRAMES_ON_THE_WAY = 64
@@ -47,18 +55,24 @@ Connect = Callable[
 
 @attrs.define(kw_only=True, eq=False)
 class Worker:
-    """The half that computes. `load`, then `run` until cancelled."""
+    """The half that computes. `load`, then `run` until cancelled.
+
+    The `ledger` is open, and whoever opened it closes it after `run`.
+    """
 
     site: Site
     executor: Executor
     make_scheduler: Callable[[Site], Scheduler]
     make_allocator: Callable[[Site], Allocator]
     clock: Clock = time.monotonic
+    ledger: Ledger = attrs.field(factory=NoLedger)
+    journal: Journal = attrs.field(factory=Journal)
     planner: Planner | None = attrs.field(default=None, init=False)
     answerers: dict[WorkerTopic, Answerer] = attrs.field(factory=dict, init=False)
     figures: Figures = attrs.field(factory=Figures, init=False)
     _thread: ExecutorThread = attrs.field(factory=ExecutorThread, init=False)
     _admission: Admission | None = attrs.field(default=None, init=False)
+    _accounts: Accounts | None = attrs.field(default=None, init=False)
 
     async def load(self, progress: Callable[[str], None]) -> Site:
         """Load the model, then make scheduler and allocator for what it turned out to be.
@@ -74,9 +88,13 @@ class Worker:
             allocator=allocator,
             overload=self.planner.overload,
             meters=self.planner.meters,
+            journal=self.journal,
         )
+        self._accounts = Accounts(self.journal, self.planner.batch)
         self.figures.on_loop.register(WorkerCollector(self.planner, self.site, self.clock))
         self.answerers["metrics"] = self.figures.answer
+        self.answerers["usage"] = Usage(self.ledger).answer
+        self.answerers["trace"] = Tracing(self.planner, self.clock).answer
         return self.site
 
     async def run(self, connect: Connect) -> None:
@@ -84,7 +102,8 @@ class Worker:
 
         Raises `RuntimeError` when the model is not loaded, and whatever ends a task.
         """
-        if self.planner is None or self._admission is None:
+        planner, accounts, policy = self.planner, self._accounts, self._admission
+        if planner is None or accounts is None or policy is None:
             raise RuntimeError("load() comes before run()")
         upstream_in, upstream = create_memory_object_stream[Upstream](REQUESTS_ON_THE_WAY)
         inbox_in, inbox = create_memory_object_stream[Inbox](REQUESTS_ON_THE_WAY)
@@ -93,14 +112,16 @@ class Worker:
         downstream_in, downstream = create_memory_object_stream[Downstream](FRAMES_ON_THE_WAY)
         try:
             async with create_task_group() as tasks:
-                start = tasks.start_soon
-                policy = self._admission
-                start(admission, upstream, inbox_in, downstream_in, asks_in, policy, self.clock)
+                start, clock = tasks.start_soon, self.clock
+                start(admission, upstream, inbox_in, downstream_in, asks_in, policy, clock)
                 start(answering, asks, downstream_in, self.answerers)
-                start(scheduling, inbox, plans_in, downstream_in, self.planner, self.clock)
+                start(scheduling, inbox, plans_in, downstream_in, planner, accounts, clock)
+                start(accounting, self.journal, self.ledger, inbox_in, downstream_in, clock)
                 start(execution, plans, inbox_in, self.executor, self._thread)
                 await connect(upstream_in, downstream)
         finally:
+            accounts.abandon("failed")
+            await write_the_rest(self.journal, self.ledger, self.clock)
             for channel in (upstream_in, inbox_in, plans_in, asks_in, downstream_in):
                 channel.close()
             for end in (upstream, inbox, plans, asks, downstream):

@@ -69,8 +69,8 @@ class Overdue:
                 if watched.late_looks > GRACE_LOOKS:
                     del self._watched[request_id]
                     log.warning("request_overdue", request=request_id)
-                    generation.cancel()
                     generation.fail(timed_out(watched.timeout_s))
+                    generation.cancel()
 
     async def looking(self) -> None:
         """Task: until cancelled."""

@@ -39,7 +39,7 @@ class Asking:
     ) -> Answer:
         """What whoever knows says of the topic.
 
-        Raises `RequestFailed` when there is no answer in time.
+        Raises `RequestFailed` when there is no answer in time, or it is that nobody can say.
         """
         if len(self._open) >= MOST_OPEN:
             raise RequestFailed(NO_ANSWER)
@@ -55,6 +55,8 @@ class Asking:
             del self._open[number]
         if question.answer is None:
             raise RequestFailed(NO_ANSWER)
+        if question.answer.failure is not None:
+            raise RequestFailed(question.answer.failure)
         return question.answer
 
     def answered(self, answer: Answer) -> None:

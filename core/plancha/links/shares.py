@@ -6,7 +6,7 @@ from typing import TypeVar
 import attrs
 import numpy as np
 
-from plancha.messages import Finished, Frame, Int64s, Joined, PromptLogprobs
+from plancha.messages import Bill, Finished, Frame, Int64s, Joined, PromptLogprobs, Settled
 
 NUMBER_BITS = 40
 """Of a stream's number: a gateway can number 10^12 streams, a worker 8 million connections."""
@@ -45,6 +45,14 @@ def shares(frame: Frame) -> dict[int, Frame]:
             prompt_logprobs=tuple(prompts[owner]),
         )
     return parts
+
+
+def bills_by_connection(settled: Settled) -> dict[int, tuple[Bill, ...]]:
+    """Whose requests they are: a request's streams all come by one connection."""
+    owned: defaultdict[int, list[Bill]] = defaultdict(list)
+    for bill in settled.bills:
+        owned[connection_of(bill.streams[0])].append(bill)
+    return {owner: tuple(bills) for owner, bills in owned.items()}
 
 
 def _values(owners: Int64s) -> list[int]:

@@ -17,7 +17,7 @@ from plancha.links.link import LinkLost
 from plancha.links.message_stream import READ_BYTES, MessageStream
 from plancha.links.outgoing import Outgoing
 from plancha.links.questions import WORKER, Questions
-from plancha.links.shares import connection_of, first_stream, shares
+from plancha.links.shares import bills_by_connection, connection_of, first_stream, shares
 from plancha.links.wire import Wire
 from plancha.messages import (
     Answer,
@@ -29,6 +29,7 @@ from plancha.messages import (
     GatewayTopic,
     Rejected,
     Reload,
+    Settled,
     Submit,
     ToWorker,
     Upstream,
@@ -93,6 +94,8 @@ class SocketGateways:
             match message:
                 case Frame():
                     self._share(message)
+                case Settled():
+                    self._settle(message)
                 case Rejected():
                     self._refuse(message)
                 case Answer():
@@ -152,7 +155,7 @@ class SocketGateways:
             del self._connections[connection.number]
             self._questions.leave(connection.gateway, connection.push)
             for each in connection.streams:
-                self._outgoing.control(Cancel(each))
+                self._outgoing.control(Cancel(each, "failed"))
 
     async def _hear(
         self,
@@ -191,10 +194,16 @@ class SocketGateways:
             part = parts.get(number)
             if part is not None:
                 connection.push(part)
-                connection.ended([each.stream for each in part.finished])
             elif not connection.messages.waiting_bytes:  # else it will hear of a later one
                 load = load or self._wire.encode(_load_alone(frame))
                 connection.push(load)
+
+    def _settle(self, settled: Settled) -> None:
+        for number, bills in bills_by_connection(settled).items():
+            connection = self._connections.get(number)
+            if connection is not None:
+                connection.push(Settled(bills))
+                connection.ended([stream for bill in bills for stream in bill.streams])
 
     def _refuse(self, rejected: Rejected) -> None:
         connection = self._connections.get(connection_of(rejected.streams[0]))

@@ -22,7 +22,7 @@ class Report:
         self._prompts: list[PromptLogprobs] = []
         self._joined: list[Joined] = []
         self._finished: list[Finished] = []
-        self._steps = 0  # that the last frame told of
+        self._steps, self._writable = 0, True  # as the last frame told of them
 
     def tokens(self, streams: Int64s, tokens: Int32s, logprobs: Logprobs | None) -> None:
         """One step's tokens, in columns. Raises `RuntimeError` if the last step's were not sent."""
@@ -56,13 +56,12 @@ class Report:
 
     def take_frame(self, load: Load) -> Frame | None:
         """All that was gathered since the last call, or None if that is nothing: of a step at
-        least that it has ended.
+        least that it has ended, and of the ledger whether it can be written.
         """
-        if load.steps == self._steps and not (
-            self._streams.size or self._joined or self._finished or self._prompts
-        ):
+        same = load.steps == self._steps and load.ledger_writable == self._writable
+        if same and not (self._streams.size or self._joined or self._finished or self._prompts):
             return None
-        self._steps = load.steps
+        self._steps, self._writable = load.steps, load.ledger_writable
         frame = Frame(
             self._streams,
             self._tokens,

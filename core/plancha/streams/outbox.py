@@ -33,7 +33,8 @@ class Stream:
     """Ids not yet turned into text, and how the stream ended.
 
     A client may be done with a stream before the worker is: `closed` is the client's end (a stop
-    string matched), `finished` the worker's word.
+    string matched), `finished` the worker's word. With `stop_strings` the worker's is not the last,
+    however it came to it: it waits to be told how much was kept.
     """
 
     number: int
@@ -42,19 +43,29 @@ class Stream:
     text: TextStream
     alternatives: int | None = None  # reported with each token; None: no log-probabilities
     plain: bool = False  # neither log-probabilities nor stop strings, and its text is not kept
+    stop_strings: bool = False
     tokens: list[int] = attrs.field(factory=list)
     logprobs: list[TokenLogprob] = attrs.field(factory=list)  # of `tokens`, if asked for
     prompt_logprobs: list[TokenLogprob] = attrs.field(factory=list)  # from the second token on
     finished: Finished | None = None
     output_tokens: int = 0  # handed to the client so far
-    keep: int | None = None  # output tokens up to a stop string's match
     closed: bool = False  # its end has been handed to the client
+    settled: bool = False  # so is its request; until then nobody hears that it was cancelled
     paused_at: int = 0  # tokens that waited when it was paused; 0: it is not
     failure: Failure | None = None  # why it ended, if by an error
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether the worker computes it, or waits for its gateway's last word."""
+        if self.finished is None or self.closed:
+            return not self.closed
+        return self.stop_strings and self.finished.reason in ("stop", "length")
 
     def take(self, most: int, send_control: Callable[[Control], None]) -> list[Delta]:
         """The next tokens, `most` at most, and the end behind the last; may send a `Truncate`."""
         tokens, logprobs, finished = self.tokens, self.logprobs, self.finished
+        if finished is not None and finished.reason == "cancelled" and not self.settled:
+            finished = None
         if len(tokens) <= most:
             self.tokens = []
         else:
@@ -77,7 +88,7 @@ class Stream:
             logprob = logprobs[-1] if logprobs else None
             deltas.append(Delta(index, hidden, "", None, logprob, hidden=True))
         if finished is not None:
-            self._close(finished, deltas)
+            self._close(finished, deltas, send_control)
         elif self.paused_at and self.finished is None and len(self.tokens) * 2 < self.paused_at:
             self.paused_at = 0
             send_control(Resume(self.number))
@@ -93,11 +104,14 @@ class Stream:
     def _cut(self, tokens: int, send_control: Callable[[Control], None]) -> None:
         """A stop string ended with so many of those being taken."""
         self.output_tokens += tokens
-        self.keep = self.output_tokens
         self.tokens, self.closed = [], True
-        send_control(Truncate(self.number, self.keep))
+        send_control(Truncate(self.number, self.output_tokens))
 
-    def _close(self, finished: Finished, deltas: list[Delta]) -> None:
+    def _close(
+        self, finished: Finished, deltas: list[Delta], send_control: Callable[[Control], None]
+    ) -> None:
+        if self.is_waited_for:
+            send_control(Truncate(self.number, self.output_tokens))  # all of it is kept
         self.closed = True
         if finished.reason == "error":
             self.failure = finished.failure or engine_error()

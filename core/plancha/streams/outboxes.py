@@ -6,17 +6,21 @@ from collections.abc import Callable
 import anyio
 import anyio.lowlevel
 
-from plancha.messages import Frame, PromptLogprobs, Rejected
+from plancha.messages import Frame, PromptLogprobs, Rejected, Settled
 from plancha.streams.generation import Generation
 from plancha.streams.outbox import Stream
 from plancha.streams.token_logprobs import token_logprobs
 
 WOKEN_AT_ONCE = 256
-"""Clients served before the event loop does something else: some two milliseconds of sockets."""
+"""Clients served before the event loop does something else: some two milliseconds of sockets.
+
+All of them are told before any of them flushes: Python is slow right after a system call, so what
+has to be computed is computed in one go (saves 0.6 µs a token, measured).
+"""
 
 
 class Outboxes:
-    """The streams that the worker has not ended. A token costs a look-up and a list append.
+    """The streams that are not settled. A token costs a look-up and a list append.
 
     Whom a frame concerns is woken in turn by `waking`. Somebody whose turn has not come when the
     next frame does is woken once for both, so a gateway that falls behind has less to do for each
@@ -25,7 +29,7 @@ class Outboxes:
 
     def __init__(self, ended: Callable[[Generation], None]) -> None:
         self.running: dict[str, Generation] = {}  # by request id
-        self._ended = ended  # told of each whose every stream the worker has ended
+        self._ended = ended  # told of each whose record is closed
         self._streams: dict[int, tuple[Generation, Stream]] = {}
         self._queue: deque[Generation] = deque()
         self._news = anyio.Event()
@@ -63,15 +67,28 @@ class Outboxes:
             self._deliver_logprobs(frame)
         for finished in frame.finished:
             if finished.stream in streams:
-                generation, stream = streams.pop(finished.stream)
+                generation, stream = streams[finished.stream]
                 stream.finished = finished
-                if generation.close_record():
-                    self.running.pop(generation.record.id, None)
-                    self._ended(generation)
                 if not generation.queued:
                     generation.queued = True
                     queue.append(generation)
         if queue:
+            self._news.set()
+
+    def settle(self, settled: Settled) -> None:
+        """These requests have ended, and their clients may hear of it."""
+        for bill in settled.bills:
+            number = bill.streams[0]
+            if number not in self._streams:
+                continue
+            generation, _ = self._streams[number]
+            self.forget(generation)
+            generation.settle(bill)
+            self._ended(generation)
+            if not generation.queued:
+                generation.queued = True
+                self._queue.append(generation)
+        if self._queue:
             self._news.set()
 
     @property
@@ -94,10 +111,12 @@ class Outboxes:
 
     def _wake(self, most: int) -> None:
         queue = self._queue
-        for _ in range(min(len(queue), most)):
-            generation = queue.popleft()
+        woken = [queue.popleft() for _ in range(min(len(queue), most))]
+        for generation in woken:
             generation.queued = False
             generation.wake()
+        for generation in woken:
+            generation.flush()
 
     def refuse(self, rejected: Rejected) -> Generation | None:
         """Admission said no; the generation this was about, if its client still waits."""

@@ -1,0 +1,1 @@
+"""What every accepted request costs, and how that gets into the ledger. Start at `accounts`."""
