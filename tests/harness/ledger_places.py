@@ -69,14 +69,14 @@ class Place:
         anchor = self.anchor if anchored else None
         return elsewhere(lambda: verify(stored_in(self.store), self.key, anchor))
 
-    def execute(self, statement: str) -> None:
+    def execute(self, statements: str) -> None:
         """As somebody would who has got at the database."""
         if self.dsn is not None:
             dsn = self.dsn
-            run(lambda: execute(dsn, statement))
+            run(lambda: execute(dsn, statements))
             return
         db = sqlite3.connect(self.store, isolation_level=None)
-        db.execute(statement)
+        db.executescript(f"PRAGMA synchronous = OFF; {statements}")
         db.close()
 
 

@@ -8,7 +8,6 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import asyncpg
 import attrs
@@ -22,7 +21,7 @@ class PostgresServer:
 
     program: Callable[[str], str]
     folder: Path = attrs.field(init=False)
-    databases: int = 0
+    places: int = attrs.field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
         initdb = self.program("initdb")
@@ -54,15 +53,12 @@ class PostgresServer:
         self.stop()
         shutil.rmtree(self.folder)
 
-    def new_database(self) -> str:
-        """An empty one's DSN."""
-        self.databases += 1
-        name = f"ledger{self.databases}"
-        asyncio.run(execute(self._dsn("postgres"), f"CREATE DATABASE {name}"))
-        return self._dsn(name)
-
-    def _dsn(self, name: str) -> str:
-        return f"postgresql://plancha@/{name}?host={self.folder}"
+    def new_place(self) -> str:
+        """The DSN of an empty schema."""
+        self.places += 1
+        dsn = f"postgresql://plancha@/postgres?host={self.folder}"
+        asyncio.run(execute(dsn, f"CREATE SCHEMA place{self.places}"))
+        return f"{dsn}&search_path=place{self.places}"
 
     @property
     def _data(self) -> str:
@@ -87,10 +83,10 @@ class PostgresServer:
         assert done.returncode == 0, done.stderr.decode()
 
 
-async def execute(dsn: str, statement: str, *values: object) -> Any:
-    """One statement on a connection of its own, and the rows it gives."""
+async def execute(dsn: str, statements: str) -> None:
+    """Some statements on a connection of their own."""
     db = await asyncpg.connect(dsn)
     try:
-        return await db.fetch(statement, *values)
+        await db.execute(statements)
     finally:
         await db.close()

@@ -21,7 +21,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "sqlite":
         return Place(tmp_path)
     server: PostgresServer = request.getfixturevalue("postgres")
-    return Place(tmp_path, server.new_database())
+    return Place(tmp_path, server.new_place())
 
 
 @pytest.fixture
@@ -31,4 +31,4 @@ def sqlite_place(tmp_path: Path) -> Place:
 
 @pytest.fixture
 def postgres_place(postgres: PostgresServer, tmp_path: Path) -> Place:
-    return Place(tmp_path, postgres.new_database())
+    return Place(tmp_path, postgres.new_place())
