@@ -1,6 +1,6 @@
 """`GET /metrics`: figures in Prometheus' text format, of all gateways and of their worker."""
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from typing import get_args
 
@@ -83,15 +83,31 @@ class Metrics:
 
     async def show(self, request: web.Request) -> web.Response:
         """Everything, as it is now, of all gateways and of their worker."""
-        collect = self._gateway.scraping.collect
-        text = self.render() if collect is None else await collect()
-        worker = await self._worker()
+        parts: list[bytes] = []
+        failed: list[RequestFailed] = []
+
+        async def ask(part: Callable[[], Awaitable[bytes]]) -> None:
+            try:
+                parts.append(await part())
+            except RequestFailed as failure:
+                failed.append(failure)
+
+        async with anyio.create_task_group() as tasks:  # a scraper waits for the slower one alone
+            tasks.start_soon(ask, self._gateways)
+            tasks.start_soon(ask, self._worker)
+        if failed:
+            raise failed[0]
         headers = {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4}
-        return web.Response(body=text.encode() + worker, headers=headers)
+        return web.Response(body=b"".join(parts), headers=headers)
 
     def render(self) -> str:
         """What this process alone knows."""
         return generate_latest(self._registry).decode()
+
+    async def _gateways(self) -> bytes:
+        """Of all that there are. Raises `RequestFailed` where the others cannot be asked."""
+        collect = self._gateway.scraping.collect
+        return (self.render() if collect is None else await collect()).encode()
 
     async def _worker(self) -> bytes:
         """The worker's part, and whether there is one that answers."""
