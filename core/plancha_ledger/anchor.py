@@ -102,7 +102,7 @@ class Anchor:
     def append(self, head: Head) -> None:
         """Remember the head. Raises OSError, and leaves the file as it was if it still can."""
         line = line_of(self.key, Anchored(self.writer, head, microseconds(self.wall())))
-        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        descriptor = self._opened()
         try:
             size = os.fstat(descriptor).st_size
             whole = size == 0 or os.pread(descriptor, 1, size - 1) == NEWLINE
@@ -129,13 +129,14 @@ class Anchor:
         )
 
     def last(self) -> Head | None:
-        """The last head of this writer that is remembered; None: none. Raises OSError.
+        """The last head of this writer that is remembered; None: none. Makes the file.
+
+        Raises OSError when that, or to read it, cannot be done.
 
         Lines that are not as they were written are passed over: a crash may have cut the last one,
         and to find the others is what `verify` is for.
         """
-        if not self.path.exists():
-            return None
+        os.close(self._opened())
         for line in _lines_backwards(self.path):
             try:
                 anchored = anchored_in(self.key, line)
@@ -144,6 +145,9 @@ class Anchor:
             if anchored.writer == self.writer:
                 return anchored.head
         return None
+
+    def _opened(self) -> int:
+        return os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
 
 
 def _lines_backwards(path: Path) -> Iterator[bytes]:

@@ -183,7 +183,7 @@ class PostgresLedger:
         try:
             anchored = await anyio.to_thread.run_sync(self.anchor.last)
         except OSError as error:
-            raise LoadError(f"{self.anchor.path}: cannot be read: {error.strerror}") from None
+            raise LoadError(f"{error.filename}: cannot be opened: {error.strerror}") from None
         if anchored is not None:
             query = "SELECT mac FROM ledger_entries WHERE writer = $1 AND number = $2"
             there = await db.fetchval(query, self.anchor.writer, anchored.number)

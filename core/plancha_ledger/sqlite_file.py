@@ -62,7 +62,7 @@ class SqliteFile:
                 self._take_over(db)
         except OSError as error:
             self.close()
-            raise LoadError(f"{self.path}: cannot be opened: {error.strerror}") from None
+            raise LoadError(f"{error.filename}: cannot be opened: {error.strerror}") from None
         except LedgerError as error:
             self.close()
             raise LoadError(str(error)) from None
