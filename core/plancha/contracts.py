@@ -14,6 +14,7 @@ import attrs
 
 from plancha.messages import Int32s, Moves, Plan, Reload, StepDone
 from plancha.sequence import Sequence
+from plancha.startup import Stage
 from plancha.tenant import ANYBODY as ANYBODY
 from plancha.tenant import Tenant as Tenant
 
@@ -224,10 +225,14 @@ class Allocator(Protocol):
         ...
 
 
+Progress = Callable[[str | Stage], None]
+"""Takes what is being done: a line for the log, or a `Stage`, which `/health/startup` shows too."""
+
+
 class Executor(Protocol):
     """Computes steps. Every method is called on one and the same thread, never the event loop's."""
 
-    def load(self, progress: Callable[[str], None]) -> Geometry:
+    def load(self, progress: Progress) -> Geometry:
         """Load the model and lay out the pool; say what is being done through `progress`.
 
         Raises `LoadError` with a message for the operator.

@@ -45,6 +45,7 @@ from plancha.prompts import Prompts, shortened
 from plancha.record import Outcome, Record
 from plancha.scraping import Scraping
 from plancha.stall_watch import StallWatch
+from plancha.startup import STARTING
 from plancha.streams.generation import Generation
 from plancha.streams.outbox import Stream
 from plancha.streams.outboxes import Outboxes
@@ -85,6 +86,7 @@ class Gateway:
         self._public_texts = public_prefixes  # raw prompts whose cached beginnings all may share
         self.state: State = "loading"
         self.reason = "loading"
+        self.stage = STARTING  # of the worker's start; of interest while it is loading
         self.scraping = Scraping()
         self.outboxes = Outboxes(self._ended)
         self.outcomes: Counter[Outcome] = Counter()  # of requests that have ended
@@ -130,6 +132,7 @@ class Gateway:
         self._outgoing = Outgoing()  # so that what is left over of old streams reaches no new one
         if self.state == "ready":
             self.state, self.reason = "loading", "the worker is being started again"
+            self.stage = STARTING
         for generation in list(self.outboxes.running.values()):
             generation.fail(WORKER_LOST)
             self.outboxes.forget(generation)
@@ -153,6 +156,11 @@ class Gateway:
     def stalled(self) -> bool:
         """Whether somebody has waited too long for the worker's next step."""
         return self._watch.stalled
+
+    @property
+    def ledger_writable(self) -> bool:
+        """Whether usage can be recorded, by the worker's latest word; if not, it refuses all."""
+        return self.load is None or self.load.ledger_writable
 
     @property
     def running(self) -> int:
@@ -328,8 +336,10 @@ class Gateway:
             await anyio.sleep(self._watch.interval_s)
 
     def _waited_for(self) -> bool:
-        """Whether some stream's next token is the worker's to bring. A paused one's is not."""
-        return any(
+        """Whether a step is due: somebody is in the batch, whoever's gateway that is, or some
+        stream here waits for its next token. A paused one does not.
+        """
+        return (self.load is not None and self.load.running > 0) or any(
             stream.finished is None and not stream.closed and not stream.paused_at
             for generation in self.outboxes.running.values()
             for stream in generation.streams

@@ -27,7 +27,7 @@ from plancha.accounting.journal import Journal
 from plancha.accounting.usage import Usage
 from plancha.admission import Admission, admission
 from plancha.answering import Answerer, answering
-from plancha.contracts import Allocator, Clock, Executor, Scheduler, Site, Text
+from plancha.contracts import Allocator, Clock, Executor, Progress, Scheduler, Site, Text
 from plancha.execution import ExecutorThread, execution
 from plancha.failure import engine_error
 from plancha.gateway import Gateway
@@ -74,7 +74,7 @@ class Worker:
     _admission: Admission | None = attrs.field(default=None, init=False)
     _accounts: Accounts | None = attrs.field(default=None, init=False)
 
-    async def load(self, progress: Callable[[str], None]) -> Site:
+    async def load(self, progress: Progress) -> Site:
         """Load the model, then make scheduler and allocator for what it turned out to be.
 
         Raises `LoadError` or `OptionsError` with a message for the operator.

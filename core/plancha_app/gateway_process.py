@@ -23,7 +23,7 @@ from plancha_app.doors import open_doors
 from plancha_app.draining import drain, end_streams
 from plancha_app.figures_of_all import FiguresOfAll
 from plancha_app.logs import set_level
-from plancha_app.words import Collected, Drain, Listening, Render, Serving, Update, read
+from plancha_app.words import Collected, Drain, Listening, Loading, Render, Serving, Update, read
 from plancha_text.text import from_path
 from plancha_texts.keeper import TextKeeper, at_work
 
@@ -106,6 +106,8 @@ async def _obey(
                 match await parent.receive():
                     case Drain():
                         tasks.start_soon(drained)
+                    case Loading(stage):
+                        gateway.stage = stage
                     case Render() as question:
                         figures.render(question)
                     case Collected() as answer:

@@ -11,20 +11,20 @@ from plancha.kernel import Worker
 from plancha_app.assembly import make, make_site
 from plancha_app.deployment import Deployment
 from plancha_app.gpu_collector import GpuCollector
-from plancha_app.progress import fetching, loading
+from plancha_app.progress import Tell, fetching, loading
 from plancha_engine.report import Report
 
 OpenModel = Callable[[str, Report], tuple[Path, Text]]
 """From a model as the deployment names it to its checkpoint and its text."""
 
 
-async def load(deployment: Deployment, open_model: OpenModel) -> tuple[Worker, Text]:
-    """Fetch the model if it is not there, and load it.
+async def load(deployment: Deployment, open_model: OpenModel, tell: Tell) -> tuple[Worker, Text]:
+    """Fetch the model if it is not there, and load it; `tell` hears of each stage.
 
     Raises `LoadError`, `OptionsError` or `PluginError` with a message for the operator.
     """
     path, text = await anyio.to_thread.run_sync(
-        open_model, deployment.model.name, fetching(), abandon_on_cancel=True
+        open_model, deployment.model.name, fetching(tell), abandon_on_cancel=True
     )
     site = make_site(
         deployment,
@@ -42,6 +42,6 @@ async def load(deployment: Deployment, open_model: OpenModel) -> tuple[Worker, T
         make_allocator=partial(make, "allocator", deployment.allocator),
     )
     worker.figures.blocking.register(GpuCollector())
-    with loading() as report:
+    with loading(tell) as report:
         await worker.load(report)
     return worker, text

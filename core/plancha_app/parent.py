@@ -15,6 +15,7 @@ import structlog
 from anyio.abc import TaskGroup, TaskStatus
 
 from plancha.contracts import LoadError
+from plancha.startup import STARTING, Stage
 from plancha_app.child import Child
 from plancha_app.deployment import Deployment
 from plancha_app.gateway_figures import GatewayFigures
@@ -22,7 +23,16 @@ from plancha_app.ports import hold_ports
 from plancha_app.reloading import reread
 from plancha_app.telling import START_ERRORS, Say, greet, reasons
 from plancha_app.terminal import Terminal
-from plancha_app.words import Collect, FromChild, Listening, Rendered, Setup, Update, written
+from plancha_app.words import (
+    Collect,
+    FromChild,
+    Listening,
+    Loading,
+    Rendered,
+    Setup,
+    Update,
+    written,
+)
 
 log = structlog.get_logger()
 
@@ -49,6 +59,7 @@ class Parent:
     _gateways: list[Child] = attrs.field(init=False, factory=list)
     _figures: GatewayFigures = attrs.field(init=False)
     _tasks: TaskGroup = attrs.field(init=False)
+    _stage: Stage = attrs.field(init=False, default=STARTING)  # the worker's
     _addresses: tuple[str, ...] = attrs.field(init=False, default=())
     _greeted: bool = attrs.field(init=False, default=False)
 
@@ -93,6 +104,11 @@ class Parent:
         match word:
             case Listening(addresses):
                 self._addresses = addresses
+                child.tell(Loading(self._stage))
+            case Loading(stage):
+                self._stage = stage
+                for gateway in self._gateways:
+                    gateway.tell(word)
             case Collect():
                 self._tasks.start_soon(self._figures.answer, child, word)
             case Rendered():

@@ -12,6 +12,7 @@ from anyio.abc import TaskStatus
 from plancha.contracts import Text
 from plancha.gateway import Gateway
 from plancha.kernel import Kernel
+from plancha.startup import Stage
 from plancha_app.assembly import BUILT_IN, make_gateway, make_texts
 from plancha_app.crash_output import keep_content_out
 from plancha_app.deployment import Deployment
@@ -65,11 +66,14 @@ class Server:
 
     async def _load(self) -> tuple[Kernel, Text]:
         try:
-            worker, text = await load(self.deployment, self.open_model)
+            worker, text = await load(self.deployment, self.open_model, self._begins)
         except Exception:
             self.gateway.refuse("failed", "the model could not be loaded")
             raise
         return Kernel(worker=worker, gateway=self.gateway), text
+
+    def _begins(self, stage: Stage) -> None:
+        self.gateway.stage = stage
 
     async def _stop_on_signal(
         self,

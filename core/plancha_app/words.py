@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 import orjson
 
+from plancha.startup import Stage
 from plancha_app.deployment import Deployment, PluginTable, understand
 
 
@@ -38,6 +39,13 @@ class Listening:
     """A gateway's transports can be reached, though it may have no worker yet."""
 
     addresses: tuple[str, ...]
+
+
+@attrs.frozen
+class Loading:
+    """A worker: what its start is busy with. The parent passes it on to the gateways."""
+
+    stage: Stage
 
 
 @attrs.frozen
@@ -94,14 +102,15 @@ WORDS = (
     Render,
     Collected,
     Listening,
+    Loading,
     Serving,
     Alive,
     Collect,
     Rendered,
     Failed,
 )
-ToChild = Setup | Update | Drain | Render | Collected
-FromChild = Listening | Serving | Alive | Collect | Rendered | Failed
+ToChild = Setup | Update | Drain | Render | Collected | Loading
+FromChild = Listening | Loading | Serving | Alive | Collect | Rendered | Failed
 
 
 def written(deployment: Deployment) -> str:

@@ -1,6 +1,7 @@
 """The executor that runs real models: plans in, sampled tokens out."""
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -8,12 +9,13 @@ import attrs
 import numba
 import torch
 
-from plancha.contracts import Geometry, LoadError, Site
+from plancha.contracts import Geometry, LoadError, Progress, Site
 from plancha.grammar_check import grammar_installed
 from plancha.messages import Plan, StepDone
 from plancha.options import Size, at_least, structure
+from plancha.startup import Stage
 from plancha_engine.backend import Backend
-from plancha_engine.checkpoint import open_checkpoint
+from plancha_engine.checkpoint import Checkpoint, open_checkpoint
 from plancha_engine.config import ModelConfig
 from plancha_engine.dtype import resolve_dtype
 from plancha_engine.kernels.compiling import compile_kernels
@@ -57,16 +59,16 @@ class TorchExecutor:
         self._site = site
         self._runner: Runner | None = None
 
-    def load(self, progress: Callable[[str], None]) -> Geometry:
+    def load(self, progress: Progress) -> Geometry:
         """See `Executor.load`."""
         checkpoint = open_checkpoint(Path(self._site.model))
         for note in checkpoint.notes:
             progress(note)
-        progress("preparing kernels (compiled once, then cached)")
+        kernels = "preparing kernels (compiled once, then cached)"
+        progress(Stage("compiling kernels", text=kernels))
         compile_kernels()
         use_threads(self._options.threads)
-        progress(f"loading weights of {checkpoint.path.name}")
-        parameters = checkpoint.tensors(torch.float32)
+        parameters = told_of(checkpoint, progress)
         self._runner = make_runner(checkpoint.config, parameters, self._options, self._site)
         return self._runner.geometry
 
@@ -86,6 +88,21 @@ class TorchExecutor:
         if self._runner is None:
             raise RuntimeError("the executor has not loaded a model")
         return self._runner
+
+
+def told_of(checkpoint: Checkpoint, progress: Progress) -> Iterator[tuple[str, torch.Tensor]]:
+    """The parameters as `Checkpoint.tensors` gives them; `progress` hears of each percent."""
+    weights = f"loading weights of {checkpoint.path.name}"
+    progress(Stage("loading weights", 0, weights))
+    total = sum(math.prod(tensor.shape) for tensor in checkpoint.stored.values())
+    done, told = 0, 0
+    for name, tensor in checkpoint.tensors(torch.float32):
+        yield name, tensor
+        done += tensor.numel()
+        percent = 100 * done // total
+        if percent > told:
+            told = percent
+            progress(Stage("loading weights", percent))
 
 
 def make_runner(

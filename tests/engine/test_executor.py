@@ -14,6 +14,7 @@ from plancha.messages import Logprobs, PromptLogprobs
 from plancha.options import OptionsError
 from plancha.plugins import find
 from plancha.sampling import Sampling
+from plancha.startup import Stage
 from plancha.testing.plan_writer import GREEDY, PlanWriter
 from plancha.testing.simulation import Simulation
 from plancha_engine.checkpoint import open_checkpoint
@@ -156,10 +157,16 @@ def four_layers() -> ModelConfig:
 
 
 def test_loading_says_what_it_does(model: Path) -> None:
-    said: list[str] = []
+    said: list[str | Stage] = []
     torch_executor(options(), site_of(model)).load(said.append)
-    assert any("kernels" in stage for stage in said)
-    assert any("weights" in stage for stage in said)
+    stages = [stage for stage in said if isinstance(stage, Stage)]
+    assert list(dict.fromkeys(stage.phase for stage in stages)) == [
+        "compiling kernels",
+        "loading weights",
+    ]
+    percents = [stage.percent or 0 for stage in stages if stage.phase == "loading weights"]
+    assert percents == sorted(set(percents))
+    assert (percents[0], percents[-1]) == (0, 100)
 
 
 def test_the_parts_of_a_step_add_up(model: Path) -> None:

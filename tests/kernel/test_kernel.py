@@ -1,6 +1,5 @@
 """Gateway, tasks and channels together: a real event loop, scripted tokens, gated steps."""
 
-from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -10,7 +9,7 @@ import pytest
 from anyio import create_task_group
 
 from plancha.call import Call
-from plancha.contracts import Executor, Geometry, Site
+from plancha.contracts import Executor, Geometry, Progress, Site
 from plancha.failure import Failure, RequestFailed
 from plancha.gateway import Gateway
 from plancha.kernel import Kernel, Worker
@@ -166,7 +165,7 @@ class Failing:
     inner: Executor
     at_step: int
 
-    def load(self, progress: Callable[[str], None]) -> Geometry:
+    def load(self, progress: Progress) -> Geometry:
         return self.inner.load(progress)
 
     def step(self, plan: Plan) -> StepDone:
@@ -288,7 +287,9 @@ async def test_what_was_used_does_not_depend_on_when_the_client_reads() -> None:
     async with embedded(script(*b"abcdefgh"), byte_text()) as kernel:
         asked = call(stop=("b",), max_tokens=8)
         async with await kernel.gateway.generate(asked) as late:
-            await quiet(kernel)  # the worker has long ended when this client looks
+            await anyio.wait_all_tasks_blocked()
+            while kernel.planner and kernel.planner.sequences:  # it has ended when this one looks
+                await anyio.lowlevel.checkpoint()
             texts = [delta.text async for deltas in late for delta in deltas]
         assert "".join(texts) == "a"
         _, _, prompt = await collect(kernel.gateway, asked)

@@ -1,13 +1,12 @@
 """A step's time: the fit, and how it keeps a long prompt from freezing everybody's stream."""
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 import attrs
 import pytest
 
-from plancha.contracts import Executor, Geometry
+from plancha.contracts import Executor, Geometry, Progress
 from plancha.messages import Plan, StepDone
 from plancha.planning.step_cost import StepCost
 from plancha.testing.executors import ChainExecutor
@@ -31,7 +30,7 @@ class Timed:
 
     inner: Executor
 
-    def load(self, progress: Callable[[str], None]) -> Geometry:
+    def load(self, progress: Progress) -> Geometry:
         return self.inner.load(progress)
 
     def step(self, plan: Plan) -> StepDone:

@@ -276,8 +276,8 @@ def _about_the_server() -> Mapping[str, Any]:
                 "summary": "Whether the model has been loaded",
                 "security": [],
                 "responses": {
-                    "200": answer("It has.", "Health"),
-                    "503": answer("Not yet.", "Health"),
+                    "200": answer("It has.", "Startup"),
+                    "503": answer("Not yet; it says how far it is.", "Startup"),
                     **errors(403),
                 },
             }

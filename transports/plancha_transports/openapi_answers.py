@@ -5,6 +5,7 @@ from typing import Any, get_args
 
 from plancha.messages import FinishReason
 from plancha.record import Outcome, State
+from plancha.startup import Phase
 from plancha_transports.asks import GENERATE_FIELDS
 from plancha_transports.failures import TYPES
 from plancha_transports.fields import Schema, label
@@ -303,6 +304,12 @@ SCHEMAS: Mapping[str, Schema] = {
     "DeletedText": _object(id=STRING, object={"const": "request.text"}, deleted={"const": True}),
     "RequestTrace": TRACE,
     "Health": _without(_object(status=STRING, reason=STRING), "reason"),
+    "Startup": _object(
+        status=STRING,
+        reason=STRING,
+        phase=_one_of(Phase),
+        percent={"type": ["integer", "null"], "minimum": 0, "maximum": 100},
+    ),
     "Document": {"type": "object", "required": ["openapi", "info", "paths"]},
     "GenerateMessage": {
         **GENERATE_FIELDS.schema(),

@@ -7,6 +7,7 @@ from aiohttp import web
 from plancha.failure import Failure, RequestFailed
 from plancha.gateway import NOT_FOUND, Gateway
 from plancha.record import Record
+from plancha.startup import STARTED
 from plancha_transports.answers import usage
 from plancha_transports.callers import TENANT
 from plancha_transports.failures import json_response
@@ -26,13 +27,23 @@ class StatusDoors:
 
     async def ready(self, request: web.Request) -> web.Response:
         """200 while requests are taken and steps go on, else 503 with the reason."""
-        if self._gateway.state == "ready" and self._gateway.stalled:
+        gateway = self._gateway
+        if gateway.state != "ready":
+            return json_response({"status": gateway.state, "reason": gateway.reason}, 503)
+        if gateway.stalled:
             return json_response({"status": "stalled", "reason": "engine_stalled"}, 503)
-        return self._health(self._gateway.state == "ready")
+        if not gateway.ledger_writable:
+            return json_response({"status": "refusing", "reason": "ledger_unavailable"}, 503)
+        return json_response({"status": "ready", "reason": ""})
 
     async def startup(self, request: web.Request) -> web.Response:
-        """503 until the model has been loaded."""
-        return self._health(self._gateway.state in ("ready", "draining"))
+        """503 until the model has been loaded, and how far that is."""
+        gateway = self._gateway
+        started = gateway.state in ("ready", "draining")
+        stage = STARTED if started else gateway.stage
+        state = {"status": gateway.state, "reason": gateway.reason}
+        how_far = {"phase": stage.phase, "percent": stage.percent}
+        return json_response({**state, **how_far}, 200 if started else 503)
 
     async def models(self, request: web.Request) -> web.Response:
         """Those that the caller may use, as soon and as long as they can be asked."""
@@ -69,10 +80,6 @@ class StatusDoors:
     async def cancel_request(self, request: web.Request) -> web.Response:
         """Cancel it; over already: nothing to do. Its own client is told on its own connection."""
         return json_response(_status(await self._gateway.find(*_named(request), cancel=True)))
-
-    def _health(self, healthy: bool) -> web.Response:
-        state = {"status": self._gateway.state, "reason": self._gateway.reason}
-        return json_response(state, 200 if healthy else 503)
 
     def _model(self, name: str) -> dict[str, object]:
         return {

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 import attrs
 import numpy as np
 
-from plancha.contracts import Geometry
+from plancha.contracts import Geometry, Progress
 from plancha.messages import Int32s, Int64s, Logprobs, Plan, PromptLogprobs, StepDone
 from plancha.testing.slots import Slot, Slots
 
@@ -28,7 +28,7 @@ class ScriptExecutor:
     failing: frozenset[tuple[int, int]] = frozenset()
     _slots: Slots = attrs.field(factory=Slots, init=False)
 
-    def load(self, progress: Callable[[str], None]) -> Geometry:
+    def load(self, progress: Progress) -> Geometry:
         """The geometry this was made with."""
         return self.geometry
 
@@ -73,7 +73,7 @@ class ChainExecutor:
         self.host = np.full((self.geometry.host_blocks, self.block_size), POISON, np.int64)
         self.reset()
 
-    def load(self, progress: Callable[[str], None]) -> Geometry:
+    def load(self, progress: Progress) -> Geometry:
         """The geometry this was made with."""
         return self.geometry
 

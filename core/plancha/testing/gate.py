@@ -3,11 +3,10 @@
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
 
 import attrs
 
-from plancha.contracts import Executor, Geometry
+from plancha.contracts import Executor, Geometry, Progress
 from plancha.messages import Plan, StepDone
 
 HANG_S = 60.0
@@ -50,7 +49,7 @@ class GatedExecutor:
         self._open.set()
         self._permits.release()
 
-    def load(self, progress: Callable[[str], None]) -> Geometry:
+    def load(self, progress: Progress) -> Geometry:
         """As `inner`."""
         return self.inner.load(progress)
 
