@@ -27,7 +27,8 @@ def show_report(report: Report, *, anchored: bool) -> None:
         rows = [row[:-1] for row in rows]  # type: ignore[misc]
     if rows:
         _show(headings, rows, text=1)
-    verdict = "nothing is wrong" if not report.found else f"{report.found:,} findings"
+    plural = "" if report.found == 1 else "s"
+    verdict = f"{report.found:,} finding{plural}" if report.found else "nothing is wrong"
     if not anchored and not report.found:
         verdict += "; without the anchor, rows cut off at the end would not show"
     print(verdict)
