@@ -37,6 +37,7 @@ from plancha.links.link import Link
 from plancha.links.memory_link import MemoryLink
 from plancha.messages import Ask, Downstream, Plan, Upstream, WorkerTopic
 from plancha.metrics.figures import Figures
+from plancha.metrics.ledger_collector import LedgerCollector
 from plancha.metrics.worker_collector import WorkerCollector
 from plancha.planning.planner import Planner
 from plancha.scheduling import scheduling
@@ -92,6 +93,7 @@ class Worker:
         )
         self._accounts = Accounts(self.journal, self.planner.batch)
         self.figures.on_loop.register(WorkerCollector(self.planner, self.site, self.clock))
+        self.figures.on_loop.register(LedgerCollector(self.journal))
         self.answerers["metrics"] = self.figures.answer
         self.answerers["usage"] = Usage(self.ledger).answer
         self.answerers["trace"] = Tracing(self.planner, self.clock).answer

@@ -10,7 +10,7 @@ import attrs
 import pytest
 from prometheus_client import CollectorRegistry
 
-from plancha.contracts import Allocator, Executor, Geometry, Scheduler, Site
+from plancha.contracts import Allocator, Executor, Geometry, Progress, Scheduler, Site
 from plancha.messages import Plan, StepDone
 from plancha.metrics.worker_collector import WorkerCollector
 from plancha.testing.executors import ScriptExecutor
@@ -30,7 +30,7 @@ class Busy:
     inner: Executor
     step_s: float
 
-    def load(self, progress: Callable[[str], None]) -> Geometry:
+    def load(self, progress: Progress) -> Geometry:
         return self.inner.load(progress)
 
     def step(self, plan: Plan) -> StepDone:

@@ -1,29 +1,26 @@
 """`GET /metrics`: figures in Prometheus' text format, of all gateways and of their worker."""
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from typing import get_args
 
 import anyio
+import attrs
 from aiohttp import web
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    ProcessCollector,
-    generate_latest,
-)
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from plancha.failure import Failure, RequestFailed
 from plancha.gateway import Gateway
+from plancha.metrics.families import PREFIX, counters, gauge, histogram
+from plancha.metrics.histogram import Histogram
 from plancha.record import Outcome
 from plancha_transports.failures import Handler
 
 INTERVAL_S = 0.1
-LAG_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+LAG_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 class Metrics:
@@ -33,28 +30,13 @@ class Metrics:
     """
 
     def __init__(self, gateway: Gateway) -> None:
+        self.lag = Histogram(*LAG_S)
+        self.malformed: Counter[str] = Counter()  # by code
+        self.http: Counter[tuple[str, str]] = Counter()  # by door and status
         self._gateway = gateway
         self._registry = CollectorRegistry()
-        self._lag = Histogram(
-            "plancha_event_loop_lag_seconds",
-            "How much later than it was due the gateway's event loop came to a task, sampled.",
-            buckets=LAG_BUCKETS_S,
-            registry=self._registry,
-        )
-        self._malformed = Counter(
-            "plancha_malformed_requests",
-            "Refusals of bytes that are no HTTP, by what was wrong with them.",
-            ["code"],
-            registry=self._registry,
-        )
-        self._http = Counter(
-            "plancha_http_requests",
-            "Requests over HTTP that have ended, by door and by status; 499: the client had gone.",
-            ["door", "status"],
-            registry=self._registry,
-        )
         ProcessCollector(registry=self._registry)
-        self._registry.register(_Gateway(gateway))
+        self._registry.register(_Gateway(gateway, self))
         gateway.scraping.render = self.render
 
     async def measure_lag(self) -> None:
@@ -62,11 +44,11 @@ class Metrics:
         while True:
             due = anyio.current_time() + INTERVAL_S
             await anyio.sleep_until(due)
-            self._lag.observe(max(0.0, anyio.current_time() - due))
+            self.lag.observe(max(0.0, anyio.current_time() - due))
 
     def count_malformed(self, failure: Failure) -> None:
         """One more; its code is one of a fixed set."""
-        self._malformed.labels(failure.code).inc()
+        self.malformed[failure.code or failure.kind] += 1
 
     @web.middleware
     async def count(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -79,7 +61,7 @@ class Metrics:
         finally:
             resource = request.match_info.route.resource
             door = "none" if resource is None else resource.canonical
-            self._http.labels(door, status).inc()
+            self.http[door, str(status)] += 1
 
     async def show(self, request: web.Request) -> web.Response:
         """Everything, as it is now, of all gateways and of their worker."""
@@ -115,32 +97,59 @@ class Metrics:
         with suppress(RequestFailed):
             content = (await self._gateway.ask_worker("metrics")).content
         registry = CollectorRegistry()
-        Gauge("plancha_worker_up", "1: the worker answers.", registry=registry).set(
-            content is not None
-        )
+        registry.register(_Worker(content is not None))
         return generate_latest(registry) + (content or b"")
 
 
-class _Gateway:
-    """What the gateway counts by itself."""
+@attrs.frozen
+class _Worker:
+    """Whether there is one."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+    up: bool
 
     def collect(self) -> Iterator[Metric]:
         """Called by the registry."""
-        gateway = self._gateway
-        yield GaugeMetricFamily(
-            "plancha_open_requests", "Requests of this gateway.", value=gateway.running
-        )
-        yield GaugeMetricFamily(
-            "plancha_engine_stalled",
+        yield gauge("worker_up", "1: the worker answers.", self.up)
+
+
+@attrs.frozen(eq=False)
+class _Gateway:
+    """What the gateway and its doors count."""
+
+    gateway: Gateway
+    metrics: Metrics
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the registry."""
+        gateway, metrics = self.gateway, self.metrics
+        yield gauge("open_requests", "Requests of this gateway.", gateway.running)
+        yield gauge(
+            "engine_stalled",
             "1: somebody has waited for the next step for longer than step_deadline_s.",
-            value=gateway.stalled,
+            gateway.stalled,
         )
-        outcomes = CounterMetricFamily(
-            "plancha_requests", "Requests that have ended, by outcome.", labels=("outcome",)
+        yield counters(
+            "requests",
+            "Requests that have ended, by outcome.",
+            "outcome",
+            {outcome: gateway.outcomes[outcome] for outcome in get_args(Outcome)},
         )
-        for outcome in get_args(Outcome):
-            outcomes.add_metric((outcome,), gateway.outcomes[outcome])
-        yield outcomes
+        yield histogram(
+            "event_loop_lag_seconds",
+            "How much later than it was due the gateway's event loop came to a task, sampled.",
+            metrics.lag,
+        )
+        yield counters(
+            "malformed_requests",
+            "Refusals of bytes that are no HTTP, by what was wrong with them.",
+            "code",
+            metrics.malformed,
+        )
+        http = CounterMetricFamily(
+            PREFIX + "http_requests",
+            "Requests over HTTP that have ended, by door and by status; 499: the client had gone.",
+            labels=("door", "status"),
+        )
+        for door_and_status, count in metrics.http.items():
+            http.add_metric(door_and_status, count)
+        yield http

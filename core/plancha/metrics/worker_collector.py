@@ -3,23 +3,17 @@
 import time
 from collections.abc import Iterable, Iterator, Mapping
 
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.core import CounterMetricFamily, Metric
 
 from plancha.contracts import Clock, Eviction, Site
 from plancha.messages import FinishReason
-from plancha.metrics.histogram import Histogram
+from plancha.metrics.families import PREFIX, counter, counters, gauge, gauges, histogram
 from plancha.metrics.meters import OTHER, REASONS
 from plancha.planning.planner import Planner
 
 MOST_TENANTS = 500
 """Of the deployment's file, those that have series of their own; all others are one, "other"."""
 
-PREFIX = "plancha_"
 ENDS: tuple[FinishReason, ...] = ("stop", "length", "cancelled", "error")
 
 
@@ -44,28 +38,30 @@ class WorkerCollector:
 
     def _durations(self) -> Iterator[Metric]:
         meters = self._meters
-        yield _histogram(
+        yield histogram(
             "time_to_first_token_seconds",
             "From a sequence's acceptance to its first token.",
             meters.first_token,
         )
-        yield _histogram(
+        yield histogram(
             "inter_token_seconds",
             "From one token of a sequence to its next, less what its reader made it wait.",
             meters.inter_token,
         )
-        yield _histogram(
+        yield histogram(
             "queue_seconds", "From a sequence's acceptance to its place in the batch.", meters.queue
         )
-        yield _histogram(
+        yield histogram(
             "prefill_seconds",
             "From a sequence's first place in the batch to its first token.",
             meters.prefill,
         )
-        yield _histogram(
-            "decode_seconds", "From a sequence's first token to its end.", meters.decode
+        yield histogram(
+            "decode_seconds",
+            "From a sequence's first token to its end, of those that ended well.",
+            meters.decode,
         )
-        yield _histogram(
+        yield histogram(
             "end_to_end_seconds",
             "From a sequence's acceptance to its end, of those that ended well.",
             meters.whole,
@@ -73,67 +69,67 @@ class WorkerCollector:
 
     def _steps(self) -> Iterator[Metric]:
         meters, load = self._meters, self._planner.load()
-        yield _histogram("step_seconds", "From a step's plan to its tokens.", meters.step)
-        yield _histogram("step_sequences", "Sequences in a step.", meters.step_sequences)
-        yield _histogram("step_tokens", "Tokens that a step computed.", meters.step_tokens)
-        yield _counter("steps", "Steps that have ended, well or not.", load.steps)
-        yield _counter("failed_steps", "Steps that raised.", meters.failed_steps)
-        yield _gauge(
+        yield histogram("step_seconds", "From a step's plan to its tokens.", meters.step)
+        yield histogram("step_sequences", "Sequences in a step.", meters.step_sequences)
+        yield histogram("step_tokens", "Tokens that a step computed.", meters.step_tokens)
+        yield counter("steps", "Steps that have ended, well or not.", load.steps)
+        yield counter("failed_steps", "Steps that raised.", meters.failed_steps)
+        yield gauge(
             "step_age_seconds",
             "How long ago the step in flight was planned; 0 without one.",
             self._planner.step_age_s(self._clock()),
         )
-        yield _counter(
+        yield counter(
             "executor_busy_seconds", "Time in steps, as the executor measured it.", meters.busy_s
         )
-        yield _gauge(
+        yield gauge(
             "worker_start_time_seconds", "Unix time at which the model was loaded.", self._started_s
         )
 
     def _tokens(self) -> Iterator[Metric]:
         meters = self._meters
-        yield _counters(
+        yield counters(
             "computed_tokens",
             "Tokens computed: of prompts and of what preemptions lost, or one after the other.",
             "kind",
             {"prefill": meters.prefill_tokens, "decode": meters.decode_tokens},
         )
-        yield _counter(
+        yield counter(
             "replayed_tokens",
             "Of the prefill's tokens, those computed not for the first time.",
             meters.replayed_tokens,
         )
-        yield _counters(
+        yield counters(
             "prompt_tokens",
             "Prompt tokens, each counted once: computed, or found in the prefix cache.",
             "source",
             {"computed": meters.computed_prompt_tokens, "cached": meters.cached_prompt_tokens},
         )
-        yield _counter(
+        yield counter(
             "prefix_cache_queried_tokens",
             "Prompt tokens that were looked for in the prefix cache.",
             meters.queried_prompt_tokens,
         )
-        yield _counter("generated_tokens", "Tokens sampled and kept.", meters.generated.total())
+        yield counter("generated_tokens", "Tokens sampled and kept.", meters.generated.total())
 
     def _sequences(self) -> Iterator[Metric]:
         planner, meters, load = self._planner, self._meters, self._planner.load()
-        yield _gauge("running_sequences", "Sequences in the batch.", load.running)
-        yield _gauge("waiting_sequences", "Sequences that wait for it.", load.waiting)
-        yield _gauge("paused_sequences", "Sequences whose reader lags.", planner.paused_sequences)
-        yield _counters(
+        yield gauge("running_sequences", "Sequences in the batch.", load.running)
+        yield gauge("waiting_sequences", "Sequences that wait for it.", load.waiting)
+        yield gauge("paused_sequences", "Sequences whose reader lags.", planner.paused_sequences)
+        yield counters(
             "sequences",
             "Sequences that have ended, by how.",
             "reason",
             {reason: meters.ended[reason] for reason in ENDS},
         )
-        yield _counters(
+        yield counters(
             "rejections",
             "Requests refused, and sequences ended before their first step, by why.",
             "reason",
             {reason: meters.rejected[reason] for reason in sorted((*REASONS, OTHER))},
         )
-        yield _counters(
+        yield counters(
             "preemptions",
             "Sequences whose blocks were taken: swapped to the host, or to be computed again.",
             "kind",
@@ -142,21 +138,21 @@ class WorkerCollector:
 
     def _kv(self) -> Iterator[Metric]:
         load, stats = self._planner.load(), self._planner.room.allocator.stats()
-        yield _gauge("kv_blocks", "Blocks of the KV pool.", stats.total)
-        yield _gauge("kv_used_blocks", "Blocks that sequences hold.", stats.used)
-        yield _gauge("kv_cached_blocks", "Blocks only the cache holds.", stats.cached)
-        yield _gauge("kv_free_blocks", "Blocks that hold nothing.", stats.free)
-        yield _gauge("kv_waste_ratio", "Reserved token slots still empty.", load.waste)
-        yield _gauge("kv_host_blocks", "Host blocks to swap to.", stats.host_total)
-        yield _gauge("kv_host_free_blocks", "Of those, the free ones.", stats.host_free)
+        yield gauge("kv_blocks", "Blocks of the KV pool.", stats.total)
+        yield gauge("kv_used_blocks", "Blocks that sequences hold.", stats.used)
+        yield gauge("kv_cached_blocks", "Blocks only the cache holds.", stats.cached)
+        yield gauge("kv_free_blocks", "Blocks that hold nothing.", stats.free)
+        yield gauge("kv_waste_ratio", "Reserved token slots still empty.", load.waste)
+        yield gauge("kv_host_blocks", "Host blocks to swap to.", stats.host_total)
+        yield gauge("kv_host_free_blocks", "Of those, the free ones.", stats.host_free)
 
     def _tenants(self) -> Iterator[Metric]:
         planner, meters = self._planner, self._meters
         names = list(self._site.tenants)[:MOST_TENANTS]
         waiting = _labelled(planner.waiting_by_tenant(), names)
         running = _labelled(planner.running_by_tenant(), names)
-        yield _gauges("tenant_waiting_sequences", "As waiting_sequences.", "tenant", waiting)
-        yield _gauges("tenant_running_sequences", "As running_sequences.", "tenant", running)
+        yield gauges("tenant_waiting_sequences", "As waiting_sequences.", "tenant", waiting)
+        yield gauges("tenant_running_sequences", "As running_sequences.", "tenant", running)
         tokens = CounterMetricFamily(
             PREFIX + "tenant_tokens",
             "Tokens of each tenant: of its prompts, cached ones too, and generated.",
@@ -174,31 +170,3 @@ def _labelled(values: Mapping[str, int], names: Iterable[str]) -> dict[str, int]
     for tenant, value in values.items():
         labelled[tenant if tenant in labelled else OTHER] += value
     return labelled
-
-
-def _histogram(name: str, about: str, histogram: Histogram) -> Metric:
-    return HistogramMetricFamily(
-        PREFIX + name, about, buckets=histogram.buckets(), sum_value=histogram.sum
-    )
-
-
-def _counter(name: str, about: str, value: float) -> Metric:
-    return CounterMetricFamily(PREFIX + name, about, value=value)
-
-
-def _gauge(name: str, about: str, value: float) -> Metric:
-    return GaugeMetricFamily(PREFIX + name, about, value=value)
-
-
-def _counters(name: str, about: str, label: str, values: Mapping[str, float]) -> Metric:
-    family = CounterMetricFamily(PREFIX + name, about, labels=(label,))
-    for value, count in values.items():
-        family.add_metric((value,), count)
-    return family
-
-
-def _gauges(name: str, about: str, label: str, values: Mapping[str, float]) -> Metric:
-    family = GaugeMetricFamily(PREFIX + name, about, labels=(label,))
-    for value, level in values.items():
-        family.add_metric((value,), level)
-    return family
