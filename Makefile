@@ -11,7 +11,7 @@ TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 # On Linux, PyPI's torch carries CUDA; builds without it are called +cpu. See docs/decisions/0004.
 TORCH ?= torch==$(TORCH_VERSION)$(if $(filter Linux,$(shell uname -s)),+cpu)
 
-.PHONY: help venv serve test fuzz check format bench bench-step bench-memory bench-fairness bench-fairness-server bench-overload bench-overload-server bench-door build constraints clean
+.PHONY: help venv serve test fuzz check format bench bench-step bench-memory bench-fairness bench-fairness-server bench-overload bench-overload-server bench-door bench-ledger build constraints clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -71,6 +71,9 @@ bench-overload-server: $(READY) ## the same on a real server, over HTTP, for ten
 bench-door: $(READY) ## streaming front ends beside ours; fetches the ones compared
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[bench]' -c constraints.txt
 	$(BIN)/python benchmarks/door.py $(ARGS)
+
+bench-ledger: $(READY) ## what a commit of the usage ledger costs; ARGS="--postgres DSN" for both stores
+	$(BIN)/python benchmarks/ledger_time.py $(ARGS)
 
 build: $(READY) ## a wheel in dist/
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .

@@ -1,10 +1,11 @@
 """What one write comes to: the rows that are new, in order, numbered and signed."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import attrs
 
-from plancha.ledger import Closed, Counts, Opened
+from plancha.ledger import Closed, Opened
 from plancha_ledger.entry import MAC_BYTES, Attempt, Entry, microseconds, sign
 
 
@@ -15,6 +16,9 @@ class Head:
     number: int
     mac: bytes
 
+
+IDENTITY = ("request", "attempt", "label", "tenant", "model", "opened_us")
+"""What a closing says again of its opening."""
 
 START = Head(0, bytes(MAC_BYTES))
 """Before a chain's first row."""
@@ -29,14 +33,13 @@ class Pen:
     key: bytes = attrs.field(repr=False)
     head: Head
 
-    def add(self, entry: Entry) -> Entry:
-        """The same with its number, writer, epoch and MAC."""
-        entry = attrs.evolve(
-            entry, writer=self.writer, epoch=self.epoch, number=self.head.number + 1
-        )
-        mac = sign(self.key, self.head.mac, entry)
-        self.head = Head(entry.number, mac)
-        return attrs.evolve(entry, mac=mac)
+    def add(self, fields: dict[str, Any]) -> Entry:
+        """A row of these fields of an entry, with its number, writer, epoch and MAC."""
+        number = self.head.number + 1
+        own = {"writer": self.writer, "number": number, "epoch": self.epoch}
+        unsigned = Entry(**{**fields, **own})
+        self.head = Head(number, sign(self.key, self.head.mac, unsigned))
+        return attrs.evolve(unsigned, mac=self.head.mac)
 
 
 def keys_of(opened: Iterable[Opened], closed: Iterable[Closed]) -> list[Attempt]:
@@ -80,31 +83,27 @@ def _own(openings: Mapping[Attempt, Entry], key: Attempt, writer: str) -> Entry:
     return opening
 
 
-def _opening(opened: Opened) -> Entry:
-    return Entry(
-        writer="",
-        number=0,
-        epoch=0,
-        kind="open",
-        request=opened.request,
-        attempt=opened.attempt,
-        label=opened.label,
-        tenant=opened.tenant,
-        model=opened.model,
-        opened_us=microseconds(opened.opened_s),
-    )
+def _opening(opened: Opened) -> dict[str, Any]:
+    return {
+        "kind": "open",
+        "request": opened.request,
+        "attempt": opened.attempt,
+        "label": opened.label,
+        "tenant": opened.tenant,
+        "model": opened.model,
+        "opened_us": microseconds(opened.opened_s),
+    }
 
 
-def _closing(closed: Closed, opening: Entry) -> Entry:
-    counts: Counts = closed.counts
-    return attrs.evolve(
-        opening,
-        kind="close",
-        input_tokens=counts.input_tokens,
-        cached_tokens=counts.cached_tokens,
-        output_tokens=counts.output_tokens,
-        outcome=closed.outcome,
-        closed_us=microseconds(closed.closed_s),
-        superseded=closed.superseded,
-        mac=b"",
-    )
+def _closing(closed: Closed, opening: Entry) -> dict[str, Any]:
+    counts = closed.counts
+    return {
+        "kind": "close",
+        **{name: getattr(opening, name) for name in IDENTITY},
+        "input_tokens": counts.input_tokens,
+        "cached_tokens": counts.cached_tokens,
+        "output_tokens": counts.output_tokens,
+        "outcome": closed.outcome,
+        "closed_us": microseconds(closed.closed_s),
+        "superseded": closed.superseded,
+    }

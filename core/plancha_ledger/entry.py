@@ -1,7 +1,8 @@
 """One row of the ledger, and the bytes of it that are signed."""
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, Literal, cast
 
 import attrs
@@ -53,6 +54,7 @@ SIGNED = tuple(field.name for field in attrs.fields(Entry) if field.name != "mac
 """The signed columns, in the order in which they are signed."""
 
 COLUMNS = (*SIGNED, "mac")
+_signed: Callable[[Entry], tuple[Any, ...]] = attrgetter(*SIGNED)
 _CLOSING = SIGNED[SIGNED.index("input_tokens") :]
 _NUMBERS = frozenset({"number", "epoch", "attempt", "opened_us"})
 
@@ -62,7 +64,7 @@ def canonical(entry: Entry) -> bytes:
 
     Two entries that differ have different bytes, since JSON can be read back.
     """
-    return orjson.dumps([getattr(entry, name) for name in SIGNED])
+    return orjson.dumps(_signed(entry))
 
 
 def sign(key: bytes, previous: bytes, entry: Entry) -> bytes:
@@ -71,10 +73,9 @@ def sign(key: bytes, previous: bytes, entry: Entry) -> bytes:
 
 
 def row(entry: Entry) -> tuple[object, ...]:
-    """As databases store it; `superseded` is 0 or 1 there."""
-    superseded = None if entry.superseded is None else int(entry.superseded)
-    values = {**attrs.asdict(entry), "superseded": superseded}
-    return tuple(values[name] for name in COLUMNS)
+    """As databases store it; `superseded`, the last signed column, is 0 or 1 there."""
+    *values, superseded = _signed(entry)
+    return (*values, None if superseded is None else int(superseded), entry.mac)
 
 
 def entry_of(values: Sequence[object]) -> Entry:

@@ -6,12 +6,11 @@ from pathlib import Path
 import attrs
 
 from plancha_ledger.anchor import Anchored, anchored_in, lines
-from plancha_ledger.batch import START, Head
+from plancha_ledger.batch import IDENTITY, START, Head
 from plancha_ledger.entry import Attempt, Entry, sign
 from plancha_ledger.reading import Damaged, Stored
 
 MOST_FINDINGS = 1000
-COPIED = ("label", "tenant", "model", "opened_us")
 
 
 @attrs.define
@@ -171,7 +170,7 @@ class _Chain:
         if opening is None:
             self._add(row.number, f"closes request {row.request}, which is not open here")
             return
-        for name in COPIED:
+        for name in IDENTITY:
             if getattr(row, name) != getattr(opening, name):
                 self._add(row.number, f"{name} is another than at the opening, {opening.number}")
 
