@@ -141,8 +141,8 @@ async def test_where_nothing_is_kept_the_owner_is_told_so(
         for texts in (server.gateway.texts, keeper(a="none", b=30)):
             server.gateway.texts = texts
             request = await completed(server, "a", {"prompt": "canary"})
-            for method in ("GET", "DELETE"):
-                status, answer = await asked(server, f"/v1/requests/{request}/text", "a", method)
+            for method, tenant in (("GET", "a"), ("DELETE", "a"), ("GET", "boss")):
+                status, answer = await asked(server, f"/v1/requests/{request}/text", tenant, method)
                 assert (status, answer["error"]["code"]) == (404, "text_not_kept")
 
 

@@ -43,10 +43,11 @@ class TextDoors:
         """Raises `RequestFailed` as for an unknown request if it is another tenant's."""
         request_id, tenant = request.match_info["id"], request[TENANT]
         gateway = self._gateway
+        operator = gateway.access.is_operator(tenant)
         kept = await gateway.texts.find(request_id)
-        if kept is not None and (kept.tenant == tenant or gateway.access.is_operator(tenant)):
+        if kept is not None and (operator or kept.tenant == tenant):
             return kept
-        record = await gateway.find(request_id, tenant)
+        record = await gateway.find(request_id, tenant, any_tenant=operator)
         raise RequestFailed(NOT_KEPT if record.state == "done" else RUNNING)
 
 
