@@ -10,18 +10,19 @@ from plancha.sequence import Sequence
 
 @attrs.define(kw_only=True, eq=False)
 class Siblings:
-    """Those that are not lined up yet, by their first one's stream. Works for the planner."""
+    """Those that are not lined up yet. Works for the planner."""
 
     batch: Batch
     alive: Callable[[int], Sequence | None]  # by stream: accepted and not ended
-    _held: dict[int, list[Sequence]] = attrs.field(factory=dict, init=False)
+    # By their first one's stream, and then by their own.
+    _held: dict[int, dict[int, Sequence]] = attrs.field(factory=dict, init=False)
 
     def hold(self, sequence: Sequence) -> bool:
         """Whether it is to wait for its first one."""
         parent = sequence.parent
         if parent is None or self.alive(parent.stream) is None:
             return False
-        self._held.setdefault(parent.stream, []).append(sequence)
+        self._held.setdefault(parent.stream, {})[sequence.stream] = sequence
         return True
 
     def waits_for(self, stream: int) -> bool:
@@ -30,9 +31,12 @@ class Siblings:
 
     def forget(self, sequence: Sequence) -> None:
         """It ended."""
-        for held in self._held.values():
-            if sequence in held:
-                held.remove(sequence)
+        parent = sequence.parent
+        held = self._held.get(parent.stream) if parent is not None else None
+        if parent is not None and held is not None:
+            held.pop(sequence.stream, None)
+            if not held:
+                del self._held[parent.stream]
 
     def released(self) -> Iterator[Sequence]:
         """Those whose prompt is computed by now, and are to line up.
@@ -43,14 +47,14 @@ class Siblings:
             first = self.alive(stream)
             if first is not None and not self._is_computed(first):
                 continue
-            outputs = self._held.pop(stream, [])
+            outputs = list(self._held.pop(stream, {}).values())
             if first is None and outputs and not _had_its_prompt(outputs[0].parent):
                 heir, *rest = outputs
                 heir.parent = None
                 for sequence in rest:
                     sequence.parent = heir
                 if rest:
-                    self._held[heir.stream] = rest
+                    self._held[heir.stream] = {each.stream: each for each in rest}
                 yield heir
             else:
                 yield from outputs
