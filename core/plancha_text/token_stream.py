@@ -36,6 +36,8 @@ class TokenStream:
     string. Never more than three bytes are held for a character to become whole.
     """
 
+    __slots__ = ("_matcher", "_min_tokens", "_pending", "_texts", "_tokens")
+
     def __init__(self, texts: TokenTexts, stop: tuple[str, ...], min_tokens: int) -> None:
         self._texts = texts
         self._matcher = StopMatcher(stop) if stop else None

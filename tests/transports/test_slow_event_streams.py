@@ -188,15 +188,15 @@ async def test_an_event_that_cannot_be_made_ends_its_own_stream_with_an_error(
 ) -> None:
     from plancha_transports.generate_door import TokenEvents
 
-    make, made = TokenEvents.tokens, []
+    make, made = TokenEvents.token, []
 
-    def fall_over(self: TokenEvents, tokens: list[int], texts: list[str]) -> bytes:
-        made.append(tokens)
+    def fall_over(self: TokenEvents, token: int, text: str) -> bytes:
+        made.append(token)
         if len(made) > 2:
             raise ZeroDivisionError("secret")
-        return make(self, tokens, texts)
+        return make(self, token, text)
 
-    monkeypatch.setattr(TokenEvents, "tokens", fall_over)
+    monkeypatch.setattr(TokenEvents, "token", fall_over)
     async with serve(emits(65)) as server:
         events = await server.events("/generate", {"prompt": "x", "max_tokens": 50})
         assert events[-1][0] == "error"

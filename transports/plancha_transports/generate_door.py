@@ -55,11 +55,15 @@ class TokenEvents:
         self._finish_reason: FinishReason | None = None
         self._rest = ""
 
+    def token(self, token: int, text: str) -> bytes:
+        """The next event."""
+        index = self._tokens
+        self._tokens = index + 1
+        return b'%b%d,"token":%d,"text":%b}\n\n' % (self._head, index, token, orjson.dumps(text))
+
     def tokens(self, tokens: Sequence[int], texts: Sequence[str]) -> bytes:
         """The next events."""
-        if len(tokens) == 1:
-            return self._event(tokens[0], texts[0])
-        return b"".join(list(map(self._event, tokens, texts)))
+        return b"".join(list(map(self.token, tokens, texts)))
 
     def deltas(self, deltas: list[Delta]) -> bytes:
         """One event per token."""
@@ -83,7 +87,3 @@ class TokenEvents:
     def failed(self, failure: Failure) -> bytes:
         """The error object with our id."""
         return event({"id": self._record.id, **late_error_object(failure)}, "error")
-
-    def _event(self, token: int, text: str) -> bytes:
-        index, self._tokens = self._tokens, self._tokens + 1
-        return b'%b%d,"token":%d,"text":%b}\n\n' % (self._head, index, token, orjson.dumps(text))

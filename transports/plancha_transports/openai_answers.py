@@ -46,13 +46,16 @@ class Chunks:
             self._head["usage"] = None
         self._around: dict[int, tuple[bytes, bytes]] = {}  # an opened output's text, in a chunk
 
-    def tokens(self, tokens: Sequence[int], texts: Sequence[str]) -> bytes:
-        """A chunk with their text."""
+    def token(self, token: int, text: str) -> bytes:
+        """A chunk with its text."""
         around = self._around.get(0)
         if around is None:
-            return self.deltas([Delta(0, *each) for each in zip(tokens, texts, strict=True)])
-        text = "".join(texts)
-        return b"%b%b%b" % (around[0], orjson.dumps(text), around[1]) if text else b""
+            return self.deltas([Delta(0, token, text)])
+        return around[0] + orjson.dumps(text) + around[1] if text else b""
+
+    def tokens(self, tokens: Sequence[int], texts: Sequence[str]) -> bytes:
+        """A chunk with their text."""
+        return self.token(tokens[-1], "".join(texts))
 
     def deltas(self, deltas: list[Delta]) -> bytes:
         """A chunk for each output's new text with its log-probabilities, and one for its end."""

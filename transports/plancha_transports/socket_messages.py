@@ -46,14 +46,19 @@ class SocketEvents:
         """Accepted here; `server_id` is our name for it, as at `/v1/requests/{id}`."""
         return self._about("queued", request_id=shown_id(self.record), model=self.record.model)
 
+    def token(self, token: int, text: str) -> bytes:
+        """A message about the new token."""
+        index = self._tokens
+        self._tokens = index + 1
+        return b'%b%d,"token":%d,"text":%b}' % (self._one, index, token, orjson.dumps(text))
+
     def tokens(self, tokens: Sequence[int], texts: Sequence[str]) -> bytes:
         """The new tokens in one message; b"" when there are none."""
-        index, self._tokens = self._tokens, self._tokens + len(tokens)
         if len(tokens) == 1:
-            parts = (self._one, index, tokens[0], orjson.dumps(texts[0]))
-            return b'%b%d,"token":%d,"text":%b}' % parts
+            return self.token(tokens[0], texts[0])
         if not tokens:
             return b""
+        index, self._tokens = self._tokens, self._tokens + len(tokens)
         several = (self._several, index, orjson.dumps(tokens), orjson.dumps("".join(texts)))
         return b'%b%d,"tokens":%b,"text":%b}' % several
 

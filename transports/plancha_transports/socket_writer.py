@@ -24,9 +24,14 @@ Frame = Callable[[bytes], bytes]
 """What is put around a piece on the wire."""
 
 
+_CHUNK_HEADS = tuple([b"%x\r\n" % size for size in range(1024)])  # of most chunks there are
+
+
 def chunk(data: bytes) -> bytes:
     """A chunk of a chunked body (RFC 9112, section 7.1); `data` must not be empty."""
-    return b"%x\r\n%b\r\n" % (len(data), data)
+    size = len(data)
+    head = _CHUNK_HEADS[size] if size < len(_CHUNK_HEADS) else b"%x\r\n" % size
+    return b"".join((head, data, b"\r\n"))
 
 
 def text_message(data: bytes) -> bytes:
@@ -50,7 +55,7 @@ class SocketWriter:
 
     _protocol: BaseProtocol
     _stream: AbstractStreamWriter
-    _frame: Frame
+    frame: Frame
     sent_at: float = attrs.field(factory=monotonic, init=False)
     _stopped: bool = attrs.field(default=False, init=False)
     _draining: asyncio.Task[None] | None = attrs.field(default=None, init=False)
@@ -61,12 +66,16 @@ class SocketWriter:
         return self._protocol.writing_paused
 
     def send(self, data: bytes) -> None:
-        """Hand a piece to the socket, full or not. Raises `ConnectionError` when it is gone."""
+        """Frame and `write` a piece."""
+        self.write(self.frame(data))
+
+    def write(self, framed: bytes) -> None:
+        """Hand it to the socket, full or not. Raises `ConnectionError` when that is gone."""
         transport = self._protocol.transport
         if transport is None or self._stopped or transport.is_closing():
             raise ConnectionResetError("the connection is closed")
         self.sent_at = monotonic()
-        transport.write(self._frame(data))
+        transport.write(framed)
 
     async def drained(self, patience: ReaderPatience) -> Failure | None:
         """Wait until it is not full; otherwise why the `patience` has ended.
