@@ -39,6 +39,7 @@ class Child:
     setup: Callable[[], Setup]  # as it is to be now
     heard: Callable[["Child", FromChild], None]
     hang_timeout_s: float = 0.0  # for which it may say nothing; 0: for ever
+    parting_s: float = PARTING_S  # to end by itself once its socket is closed
     gone: anyio.Event = attrs.field(factory=anyio.Event)  # and will not be started again
     restarts: Restarts = attrs.field(factory=Restarts)
     starts: int = 0  # of processes in this place
@@ -121,7 +122,7 @@ class Child:
             self._words = None
             words.close()
             with anyio.CancelScope(shield=True):
-                await _end(process, HUNG_PARTING_S if self._hung else PARTING_S)
+                await _end(process, HUNG_PARTING_S if self._hung else self.parting_s)
         return process.returncode
 
     async def _start(self) -> tuple[anyio.abc.Process, MessageStream]:

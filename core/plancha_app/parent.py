@@ -14,9 +14,10 @@ import attrs
 import structlog
 from anyio.abc import TaskGroup, TaskStatus
 
+from plancha.accounting.accounting import LAST_WRITES_S
 from plancha.contracts import LoadError
 from plancha.startup import STARTING, Stage
-from plancha_app.child import Child
+from plancha_app.child import PARTING_S, Child
 from plancha_app.deployment import Deployment
 from plancha_app.gateway_figures import GatewayFigures
 from plancha_app.ports import hold_ports
@@ -78,7 +79,9 @@ class Parent:
         return code
 
     async def _run(self) -> None:
-        self._worker = self._child("worker", WORKER)
+        keeps_records = self.deployment.ledger is not None
+        parting_s = PARTING_S + LAST_WRITES_S if keeps_records else PARTING_S
+        self._worker = self._child("worker", WORKER, parting_s)
         numbers = range(1, self.deployment.server.gateways + 1)
         self._gateways = [self._child(f"gateway-{number}", GATEWAY) for number in numbers]
         self._figures = GatewayFigures(self._worker, self._gateways)
@@ -88,7 +91,7 @@ class Parent:
             for child in (self._worker, *self._gateways):
                 tasks.start_soon(child.keep)
 
-    def _child(self, name: str, module: str) -> Child:
+    def _child(self, name: str, module: str, parting_s: float = PARTING_S) -> Child:
         def setup() -> Setup:
             return Setup(written(self._shared), self._link, name)
 
@@ -98,6 +101,7 @@ class Parent:
             setup=setup,
             heard=self._heard,
             hang_timeout_s=self.deployment.server.hang_timeout_s,
+            parting_s=parting_s,
         )
 
     def _heard(self, child: Child, word: FromChild) -> None:

@@ -6,11 +6,13 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from plancha.contracts import Geometry, LoadError
+from plancha.contracts import Geometry, LoadError, Progress
 from plancha.messages import Plan, StepDone
 from plancha.sequence import Sequence
+from plancha.startup import Stage
 from plancha.testing.executors import ScriptExecutor
 from plancha_schedulers.fcfs import fcfs
 
@@ -20,6 +22,7 @@ ENTRY_POINTS = """
 [plancha.executors]
 paced = told_plugins:paced
 failing = told_plugins:failing
+held = told_plugins:held
 crashing = told_plugins:crashing
 hanging = told_plugins:hanging
 [plancha.schedulers]
@@ -38,6 +41,19 @@ class Hanging(ScriptExecutor):
         print(json.dumps({"event": "hangs"}), file=sys.stderr, flush=True)
         while True:
             time.sleep(1)
+
+
+class Held(Paced):
+    """Loads, and makes steps, while no file beside this one forbids it."""
+
+    def load(self, progress: Progress) -> Geometry:
+        progress(Stage("loading weights", 40, "weights of a-secret-file.gguf"))
+        wait_while("no_loading")
+        return super().load(progress)
+
+    def step(self, plan: Plan) -> StepDone:
+        wait_while("no_steps")
+        return super().step(plan)
 
 
 class Failing(ScriptExecutor):
@@ -75,12 +91,21 @@ class Telling:
         self.inner.remove(sequence)
 
 
+def wait_while(name: str) -> None:
+    while Path(__file__).with_name(name).exists():
+        time.sleep(0.01)
+
+
 def paced(options: Any, site: Any) -> Paced:
     return Paced(lambda prompt: list(b"abcdefgh" * 500), GEOMETRY)
 
 
 def hanging(options: Any, site: Any) -> Hanging:
     return Hanging(lambda prompt: [65], GEOMETRY)
+
+
+def held(options: Any, site: Any) -> Held:
+    return Held(lambda prompt: list(b"abcdefgh" * 500), GEOMETRY)
 
 
 def failing(options: Any, site: Any) -> Failing:
