@@ -27,6 +27,7 @@ from plancha.links.wire import HEADER, Wire
 from plancha.messages import (
     Answer,
     Ask,
+    Bill,
     Cancel,
     Controls,
     Downstream,
@@ -38,6 +39,7 @@ from plancha.messages import (
     PromptLogprobs,
     Rejected,
     Resume,
+    Settled,
     Submit,
     ToGateway,
     Upstream,
@@ -216,6 +218,27 @@ async def test_each_gateway_hears_of_its_own_streams_and_of_the_load(path: Path)
         assert (await receive(other, Frame)).tokens.tolist() == [4]
 
 
+def bill(*streams: int) -> Bill:
+    return Bill(
+        streams=streams,
+        input_tokens=3,
+        cached_tokens=0,
+        output_tokens=1,
+        outcome="completed",
+        finished_s=0.25,
+    )
+
+
+async def test_each_gateway_hears_of_its_own_settled_requests(path: Path) -> None:
+    async with listening(path) as hub, hub.gateway() as one, hub.gateway() as other:
+        first, second = one.welcome.first_stream, other.welcome.first_stream
+        bills = bill(first, first + 1), bill(second), bill(first + 2)
+        await hub.downstream.send(Settled(bills))
+
+        assert await receive(one, Settled) == Settled((bills[0], bills[2]))
+        assert await receive(other, Settled) == Settled((bills[1],))
+
+
 async def test_a_refusal_reaches_the_gateway_that_asked(path: Path) -> None:
     async with listening(path) as hub, hub.gateway() as one, hub.gateway() as other:
         refusal = Rejected((other.welcome.first_stream,), Failure("busy", "later"))
@@ -232,18 +255,10 @@ async def test_a_lost_gateway_takes_only_its_own_streams_along(path: Path) -> No
             lost = other.welcome.first_stream
             await other.send(submit(lost + 1))
             await hub.hear()
-            await hub.downstream.send(
-                Frame(
-                    np.empty(0, np.int64),
-                    np.empty(0, np.int32),
-                    (),
-                    (Finished(lost, "length", 3, 1),),
-                    IDLE,
-                )
-            )
-            await receive(other, Frame)
+            await hub.downstream.send(Settled((bill(lost),)))
+            await receive(other, Settled)
 
-        assert await hub.hear() == Controls((Cancel(lost + 1),))
+        assert await hub.hear() == Controls((Cancel(lost + 1, "failed"),))
         await hub.downstream.send(frame(one.welcome.first_stream, 9))
         assert (await receive(one, Frame)).tokens.tolist() == [9]
 
@@ -289,7 +304,7 @@ async def test_a_gateway_that_takes_nothing_any_more_is_cut_off(
                 await hub.downstream.send(large_frame(stream, 1))
             await anyio.lowlevel.checkpoint()
 
-        assert await hub.hear() == Controls((Cancel(stream),))
+        assert await hub.hear() == Controls((Cancel(stream, "failed"),))
 
 
 async def test_a_gateway_that_says_nothing_loses_its_lease(path: Path) -> None:
@@ -299,7 +314,7 @@ async def test_a_gateway_that_says_nothing_loses_its_lease(path: Path) -> None:
         await silent.send(WIRE.encode(submit(first)))
         assert isinstance(await hub.hear(), Submit)
 
-        assert await hub.hear() == Controls((Cancel(first),))
+        assert await hub.hear() == Controls((Cancel(first, "failed"),))
         with anyio.fail_after(HANG_S), pytest.raises(anyio.EndOfStream):
             while True:
                 await silent.receive()

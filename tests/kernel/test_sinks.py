@@ -9,8 +9,20 @@ import numpy as np
 import pytest
 
 from plancha.failure import RequestFailed, engine_error, stalled
-from plancha.messages import Cancel, Control, Finished, Frame, Load, Pause, Resume, Truncate
-from plancha.record import Record
+from plancha.messages import (
+    Bill,
+    Cancel,
+    Control,
+    Finished,
+    FinishReason,
+    Frame,
+    Load,
+    Pause,
+    Resume,
+    Settled,
+    Truncate,
+)
+from plancha.record import Outcome, Record
 from plancha.streams.generation import Generation
 from plancha.streams.outbox import Stream
 from plancha.streams.outboxes import WOKEN_AT_ONCE, Outboxes
@@ -23,13 +35,19 @@ IDLE = Load(total_blocks=1, free_blocks=1, running=0, waiting=0)
 class Desk:
     """Outboxes, generations with one stream each, and what they tell the worker."""
 
-    outboxes: Outboxes = attrs.field(factory=Outboxes)
+    outboxes: Outboxes = attrs.field(factory=lambda: Outboxes(lambda generation: None))
     controls: list[Control] = attrs.field(factory=list)
 
     def open(self, *numbers: int, **options: Any) -> Generation:
         text = {"stop": (), "min_tokens": 0, "skip_special_tokens": True, **options}
         streams = tuple(
-            Stream(number, index, np.array([65], np.int32), byte_text().stream(**text))
+            Stream(
+                number,
+                index,
+                np.array([65], np.int32),
+                byte_text().stream(**text),
+                stop_strings=bool(text["stop"]),
+            )
             for index, number in enumerate(numbers)
         )
         record = Record(
@@ -43,6 +61,18 @@ class Desk:
         streams = np.array(list(tokens), np.int64)
         ids = np.array(list(tokens.values()), np.int32)
         self.outboxes.deliver(Frame(streams, ids, (), finished, IDLE))
+
+    def settle(self, *streams: int, output_tokens: int, outcome: Outcome = "completed") -> None:
+        """One request's."""
+        bill = Bill(
+            streams=streams,
+            input_tokens=1,
+            cached_tokens=0,
+            output_tokens=output_tokens,
+            outcome=outcome,
+            finished_s=7.5,
+        )
+        self.outboxes.settle(Settled((bill,)))
 
 
 def text_of(generation: Generation, most: int = 1000) -> str:
@@ -82,6 +112,7 @@ def test_a_limit_leaves_the_rest_in_order_and_the_end_behind_it() -> None:
     for token in b"ABCDE":
         desk.step({1: token})
     desk.step({}, Finished(1, "length", 1, 5))
+    desk.settle(1, output_tokens=5)
     desk.outboxes.wake_all()
     parts = []
     while generation.more:
@@ -110,11 +141,12 @@ def test_a_sink_that_raises_ends_its_own_request_alone() -> None:
         desk.step({1: 65, 2: 66})
         desk.outboxes.wake_all()
     assert taken == ["B", "B"]
-    assert desk.controls == [Cancel(1)]
+    assert desk.controls == [Cancel(1, "failed")]
     with pytest.raises(RequestFailed) as failed:
         bad.take()
     assert failed.value.failure == engine_error()
     desk.step({}, Finished(1, "cancelled", 1, 2))
+    desk.settle(1, output_tokens=2, outcome="failed")
     assert (bad.record.state, bad.record.outcome) == ("done", "failed")
     assert list(desk.outboxes.running) == [good.record.id]
 
@@ -136,7 +168,7 @@ def test_a_detokeniser_that_raises_is_an_error_for_the_sink(
     desk.step({1: 65})
     desk.outboxes.wake_all()
     assert failures == [engine_error()]
-    assert desk.controls == [Cancel(1)]
+    assert desk.controls == [Cancel(1, "failed")]
 
 
 async def test_after_its_context_is_left_a_sink_is_never_called() -> None:
@@ -191,6 +223,7 @@ def test_a_stop_string_found_late_ends_a_held_stream() -> None:
     assert text_of(generation) == "AB"
     assert desk.controls == [Pause(1), Truncate(1, 4)]
     desk.step({}, Finished(1, "stop", 1, 4))
+    desk.settle(1, output_tokens=4)
     assert (generation.record.output_tokens, generation.record.outcome) == (4, "completed")
 
 
@@ -200,12 +233,66 @@ def test_a_stalled_request_drops_what_waits_and_says_so_in_its_record() -> None:
     desk.step({1: 65})
     generation.hold(1)
     generation.abort(stalled(30))
-    assert desk.controls == [Pause(1), Cancel(1)]
+    assert desk.controls == [Pause(1), Cancel(1, "stalled")]
     with pytest.raises(RequestFailed) as failed:
         generation.take()
     assert failed.value.failure.code == "stalled"
     desk.step({}, Finished(1, "cancelled", 1, 1))
+    desk.settle(1, output_tokens=1, outcome="stalled")
     assert generation.record.outcome == "stalled"
+
+
+def test_an_end_is_told_when_it_is_settled_and_the_text_before_it_at_once() -> None:
+    desk = Desk()
+    generation = desk.open(1)
+    desk.step({1: 65}, Finished(1, "length", 1, 1))
+    desk.outboxes.wake_all()
+    assert [delta.finish_reason for delta in generation.take()] == [None, "length"]
+    assert (generation.more, generation.ended) == (False, False)
+    desk.settle(1, output_tokens=1)
+    desk.outboxes.wake_all()
+    assert (generation.more, generation.take(), generation.ended) == (True, [], True)
+    record = generation.record
+    assert (record.state, record.output_tokens, record.finished) == ("done", 1, 7)
+
+
+@pytest.mark.parametrize("reason", ["cancelled", "error"])
+def test_an_unhappy_end_waits_for_that_too(reason: FinishReason) -> None:
+    desk = Desk()
+    generation = desk.open(1)
+    desk.step({1: 65}, Finished(1, reason, 1, 1))
+    desk.outboxes.wake_all()
+    assert [delta.finish_reason for delta in generation.take()] == [None]
+    assert generation.take() == []
+    desk.settle(1, output_tokens=1, outcome="failed")
+    desk.outboxes.wake_all()
+    if reason == "error":
+        with pytest.raises(RequestFailed):
+            generation.take()
+    else:
+        assert [delta.finish_reason for delta in generation.take()] == ["cancelled"]
+    assert generation.ended or generation.take() == []
+
+
+@pytest.mark.parametrize("reason", ["stop", "length"])
+def test_with_stop_strings_the_worker_is_told_how_much_was_taken(reason: FinishReason) -> None:
+    desk = Desk()
+    generation = desk.open(1, stop=("xyz",))
+    desk.step({1: 65})
+    desk.step({1: 257}, Finished(1, reason, 1, 2, hidden=reason == "stop"))
+    assert desk.controls == []
+    desk.outboxes.wake_all()
+    assert text_of(generation).startswith("A")
+    assert desk.controls == [Truncate(1, 2)]
+
+
+def test_a_client_that_leaves_before_it_took_all_leaves_the_worker_with_what_it_computed() -> None:
+    desk = Desk()
+    ended, running, plain = desk.open(1, stop=("x",)), desk.open(2, stop=("x",)), desk.open(3)
+    desk.step({1: 65, 2: 65, 3: 65}, Finished(1, "length", 1, 1), Finished(3, "length", 1, 1))
+    for generation in (ended, running, plain):
+        generation.cancel()
+    assert desk.controls == [Cancel(1), Cancel(2)]
 
 
 async def test_the_event_loop_has_its_turn_while_many_are_woken() -> None:

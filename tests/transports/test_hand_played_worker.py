@@ -15,6 +15,7 @@ from plancha.failure import Failure
 from plancha.gateway import Gateway
 from plancha.links.memory_link import MemoryLink
 from plancha.messages import (
+    Bill,
     Cancel,
     Controls,
     Downstream,
@@ -24,6 +25,7 @@ from plancha.messages import (
     Joined,
     Load,
     Rejected,
+    Settled,
     Submit,
     Upstream,
 )
@@ -93,6 +95,16 @@ class Worker:
         tokens = np.array([42], np.int32)
         streams = np.array([stream], np.int64)
         await self.downstream.send(Frame(streams, tokens, (Joined(stream, 0),), finished, IDLE))
+        for end in finished:
+            bill = Bill(
+                streams=(stream,),
+                input_tokens=end.prompt_tokens,
+                cached_tokens=0,
+                output_tokens=end.output_tokens,
+                outcome="completed",
+                finished_s=0.0,
+            )
+            await self.downstream.send(Settled((bill,)))
 
 
 @asynccontextmanager
