@@ -20,7 +20,7 @@ from plancha.links.link import LinkLost
 from plancha.links.memory_link import MemoryLink
 from plancha.links.message_stream import MessageStream
 from plancha.links.request_id import gateway_name, new_request_id
-from plancha.links.shares import first_stream, shares
+from plancha.links.shares import first_stream
 from plancha.links.socket_gateways import SocketGateways
 from plancha.links.socket_link import SocketLink, connect
 from plancha.links.wire import HEADER, Wire
@@ -31,10 +31,8 @@ from plancha.messages import (
     Cancel,
     Controls,
     Downstream,
-    Finished,
     Frame,
     Joined,
-    Logprobs,
     Pause,
     PromptLogprobs,
     Rejected,
@@ -464,44 +462,3 @@ async def test_nobody_listens(path: Path) -> None:
     with pytest.raises(LinkLost):
         async with connect(path, gateway_name()):
             pass
-
-
-def logprobs(values: list[int]) -> Logprobs:
-    column = np.array(values, np.float32)
-    table = column[:, None]
-    return Logprobs(column, table.astype(np.int32), table)
-
-
-def test_a_frame_is_split_so_that_every_row_has_one_owner() -> None:
-    a, b, c = (first_stream(number) for number in (0, 3, 5))
-    streams = np.array([b, a, b + 1, a + 9], np.int64)
-    whole = Frame(
-        streams,
-        np.array([10, 11, 12, 13], np.int32),
-        (Joined(c, 1), Joined(a, 2)),
-        (Finished(b, "stop", 1, 1),),
-        IDLE,
-        logprobs([0, 1, 2, 3]),
-        (PromptLogprobs(c, 1, logprobs([7])),),
-    )
-
-    parts = shares(whole)
-
-    assert set(parts) == {0, 3, 5}
-    assert parts[0].streams.tolist() == [a, a + 9]
-    assert parts[0].tokens.tolist() == [11, 13]
-    assert parts[0].joined == (Joined(a, 2),)
-    assert parts[3].tokens.tolist() == [10, 12]
-    assert parts[3].finished == whole.finished
-    assert parts[3].logprobs is not None
-    assert parts[3].logprobs.chosen.tolist() == [0, 2]
-    assert parts[5].streams.size == 0
-    assert parts[5].joined == (Joined(c, 1),)
-    assert parts[5].prompt_logprobs == whole.prompt_logprobs
-    assert all(part.load == IDLE for part in parts.values())
-
-
-def test_a_frame_of_one_gateway_is_passed_on_as_it_is() -> None:
-    whole = frame(first_stream(4), 1)
-
-    assert shares(whole) == {4: whole}
