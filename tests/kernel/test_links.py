@@ -33,6 +33,7 @@ from plancha.messages import (
     Downstream,
     Frame,
     Joined,
+    Logprobs,
     Pause,
     PromptLogprobs,
     Rejected,
@@ -191,7 +192,9 @@ def is_load_alone(message: ToGateway) -> bool:
 
 def large_frame(stream: int, token: int) -> Frame:
     """A hundred kilobytes about one stream."""
-    prompt = PromptLogprobs(stream, 1, logprobs(list(range(8_000))))
+    column = np.arange(8_000, dtype=np.float32)
+    table = column[:, None]
+    prompt = PromptLogprobs(stream, 1, Logprobs(column, table.astype(np.int32), table))
     return attrs.evolve(frame(stream, token), prompt_logprobs=(prompt,))
 
 
