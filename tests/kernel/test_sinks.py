@@ -171,6 +171,50 @@ def test_a_detokeniser_that_raises_is_an_error_for_the_sink(
     assert desk.controls == [Cancel(1, "failed")]
 
 
+def test_nobody_flushes_before_all_that_are_woken_have_been_told() -> None:
+    desk = Desk()
+    called: list[str] = []
+    for number in (1, 2, 3):
+        generation = desk.open(number)
+        generation.attach(
+            lambda number=number: called.append(f"sink {number}"),  # type: ignore[misc]
+            lambda number=number: called.append(f"flush {number}"),  # type: ignore[misc]
+        )
+    desk.step({1: 65, 3: 65})
+    desk.outboxes.wake_all()
+    assert called == ["sink 1", "sink 3", "flush 1", "flush 3"]
+
+
+def test_a_failure_is_flushed_at_once() -> None:
+    desk = Desk()
+    generation = desk.open(1)
+    taken: list[str] = []
+    flushed: list[list[str]] = []
+    generation.attach(lambda: taken.append(text_of(generation)), lambda: flushed.append([*taken]))
+    desk.step({1: 65})
+    generation.fail(engine_error())
+    assert flushed == [["A"]]
+
+
+def test_a_flush_that_raises_ends_its_own_request_alone() -> None:
+    desk = Desk()
+    bad, good = desk.open(1), desk.open(2)
+    flushed: list[int] = []
+
+    def fall_over() -> None:
+        raise ZeroDivisionError
+
+    bad.attach(lambda: None, fall_over)
+    good.attach(lambda: None, lambda: flushed.append(2))
+    for _ in range(2):
+        desk.step({1: 65, 2: 66})
+        desk.outboxes.wake_all()
+    assert flushed == [2, 2]
+    with pytest.raises(RequestFailed) as failed:
+        bad.take()
+    assert failed.value.failure == engine_error()
+
+
 async def test_after_its_context_is_left_a_sink_is_never_called() -> None:
     desk = Desk()
     async with desk.open(1) as generation:

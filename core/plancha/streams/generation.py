@@ -85,8 +85,8 @@ class Generation:
     def attach(self, sink: Sink, flush: Sink | None = None) -> None:
         """Have `sink` called whenever there is `more` from now on, until the context is left.
 
-        `flush` is called after it, when the sinks of all that are woken together have been. They
-        must not block. If one raises, this request alone is aborted.
+        `flush` is called after it, when the sinks of all that are woken together have been. Neither
+        may block. If one raises, this request alone is aborted.
         """
         self._sink, self._flush = sink, flush
 
@@ -102,7 +102,7 @@ class Generation:
             self._news.set()
 
     def flush(self) -> None:
-        """All that were to be woken have been."""
+        """After `wake`, when all that were to be woken with it have been."""
         if self._flush is not None:
             try:
                 self._flush()
@@ -113,6 +113,7 @@ class Generation:
         """End the whole request with `failure`, after the tokens that already came."""
         self._failure = self._failure or failure
         self.wake()
+        self.flush()
 
     def abort(self, failure: Failure) -> None:
         """End the whole request with `failure` now; what has not been taken is dropped."""
