@@ -8,6 +8,7 @@ import anyio.to_thread
 
 from plancha.contracts import Text
 from plancha.kernel import Worker
+from plancha.ledger import Ledger
 from plancha_app.assembly import make, make_site
 from plancha_app.deployment import Deployment
 from plancha_app.gpu_collector import GpuCollector
@@ -18,7 +19,9 @@ OpenModel = Callable[[str, Report], tuple[Path, Text]]
 """From a model as the deployment names it to its checkpoint and its text."""
 
 
-async def load(deployment: Deployment, open_model: OpenModel, tell: Tell) -> tuple[Worker, Text]:
+async def load(
+    deployment: Deployment, ledger: Ledger, open_model: OpenModel, tell: Tell
+) -> tuple[Worker, Text]:
     """Fetch the model if it is not there, and load it; `tell` hears of each stage.
 
     Raises `LoadError`, `OptionsError` or `PluginError` with a message for the operator.
@@ -40,6 +43,7 @@ async def load(deployment: Deployment, open_model: OpenModel, tell: Tell) -> tup
         executor=executor,
         make_scheduler=partial(make, "scheduler", deployment.scheduler),
         make_allocator=partial(make, "allocator", deployment.allocator),
+        ledger=ledger,
     )
     worker.figures.blocking.register(GpuCollector())
     with loading(tell) as report:

@@ -12,12 +12,14 @@ from anyio.abc import TaskStatus
 from plancha.contracts import Text
 from plancha.gateway import Gateway
 from plancha.kernel import Kernel
+from plancha.ledger import Ledger
 from plancha.startup import Stage
 from plancha_app.assembly import BUILT_IN, make_gateway, make_texts
 from plancha_app.crash_output import keep_content_out
 from plancha_app.deployment import Deployment
 from plancha_app.doors import open_doors
 from plancha_app.draining import drain, end_streams
+from plancha_app.ledgers import ledger_of
 from plancha_app.loading import OpenModel, load
 from plancha_app.logs import configure, hidden
 from plancha_app.model import open_model
@@ -54,19 +56,20 @@ class Server:
                 await tasks.start(self._stop_on_signal, tasks.cancel_scope)
                 await tasks.start(self._reload_on_signal)
                 self.addresses = await open_doors(tasks, self.deployment, self.gateway)
-                kernel, text = await self._load()
-                needs_key = self.gateway.access.anonymous is None
-                greet(self.say, self.gateway.model, self.addresses, needs_key=needs_key)
-                await kernel.run(text)
+                async with ledger_of(self.deployment) as ledger:
+                    kernel, text = await self._load(ledger)
+                    needs_key = self.gateway.access.anonymous is None
+                    greet(self.say, self.gateway.model, self.addresses, needs_key=needs_key)
+                    await kernel.run(text)
         except* START_ERRORS as group:
             for reason in reasons(group):
                 self.say(f"plancha: {reason}")
             code = 1
         return code
 
-    async def _load(self) -> tuple[Kernel, Text]:
+    async def _load(self, ledger: Ledger) -> tuple[Kernel, Text]:
         try:
-            worker, text = await load(self.deployment, self.open_model, self._begins)
+            worker, text = await load(self.deployment, ledger, self.open_model, self._begins)
         except Exception:
             self.gateway.refuse("failed", "the model could not be loaded")
             raise

@@ -13,6 +13,7 @@ from plancha.links.socket_gateways import SocketGateways
 from plancha.startup import Stage
 from plancha_app.child_process import die_with_parent, run
 from plancha_app.deployment import Deployment
+from plancha_app.ledgers import ledger_of
 from plancha_app.loading import load
 from plancha_app.logs import set_level
 from plancha_app.model import open_model
@@ -24,14 +25,15 @@ async def work(parent: MessageStream, deployment: Deployment, link: str) -> None
     """Load the model, then compute for whichever gateway comes, until the parent has gone."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_obey, parent, tasks.cancel_scope)
-        worker, _ = await load(deployment, open_model, _teller(parent))
-        site = worker.site
-        ProcessCollector(namespace="plancha_worker", registry=worker.figures.blocking)
-        gateways = SocketGateways(
-            link, model=site.model, context_length=site.loaded().context_length
-        )
-        tasks.start_soon(_tell, parent, gateways)
-        await worker.run(gateways.run)
+        async with ledger_of(deployment) as ledger:
+            worker, _ = await load(deployment, ledger, open_model, _teller(parent))
+            site = worker.site
+            ProcessCollector(namespace="plancha_worker", registry=worker.figures.blocking)
+            gateways = SocketGateways(
+                link, model=site.model, context_length=site.loaded().context_length
+            )
+            tasks.start_soon(_tell, parent, gateways)
+            await worker.run(gateways.run)
 
 
 def _teller(parent: MessageStream) -> Tell:

@@ -1,6 +1,7 @@
 """Requests that have not ended: what they cost so far, and what a crash makes of them."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from plancha.ledger import Closed, Counts
 from plancha.record import Record
@@ -8,11 +9,15 @@ from plancha_ledger.entry import Entry, outcome_of
 from plancha_ledger.schema import COUNTS
 
 
-def counts_of(found: Sequence[object]) -> Counts:
-    """A row of `ledger_running`: request, attempt and the three counts."""
+def counts_of(found: Sequence[Any]) -> Counts:
+    """A row of `ledger_running`: request, attempt and the three counts.
+
+    Raises ValueError for one that nobody can have written: what is in it would be signed.
+    """
     request, attempt, *numbers = found
-    values = dict(zip(COUNTS, numbers, strict=True))
-    return Counts(request=request, attempt=attempt, **values)  # type: ignore[arg-type]
+    if any(type(number) is not int for number in (attempt, *numbers)):
+        raise ValueError(f"request {request!a}: its counts so far were edited")
+    return Counts(request=request, attempt=attempt, **dict(zip(COUNTS, numbers, strict=True)))
 
 
 def abandoned(counts: Counts, now: float) -> Closed:
@@ -41,6 +46,8 @@ def record_of(entries: Iterable[Entry], running: Counts | None) -> Record | None
         record.cached_tokens = latest.cached_tokens or 0
         record.output_tokens = latest.output_tokens or 0
         record.state, record.outcome = "done", outcome_of(latest)
+        if latest.closed_us is not None:
+            record.finished = latest.closed_us // 1_000_000
     elif running is not None and running.attempt == latest.attempt:
         record.input_tokens = running.input_tokens
         record.cached_tokens = running.cached_tokens

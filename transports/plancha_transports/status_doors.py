@@ -60,12 +60,13 @@ class StatusDoors:
 
     async def request_status(self, request: web.Request) -> web.Response:
         """A request's state, by our id."""
-        return json_response(_status(await self._gateway.find(*_named(request))))
+        return json_response(_status(await self._record(request)))
 
     async def request_usage(self, request: web.Request) -> web.Response:
         """What it cost so far, and in all once it is done."""
-        record = await self._gateway.find(*_named(request))
-        return json_response({"id": record.id, **usage(record), **_progress(record)})
+        record = await self._record(request)
+        times = {"created": record.created, "finished": record.finished}
+        return json_response({"id": record.id, **usage(record), **_progress(record), **times})
 
     async def request_trace(self, request: web.Request) -> web.Response:
         """Why it waits or waited: to its owner, and to operators whosever it is."""
@@ -80,6 +81,12 @@ class StatusDoors:
     async def cancel_request(self, request: web.Request) -> web.Response:
         """Cancel it; over already: nothing to do. Its own client is told on its own connection."""
         return json_response(_status(await self._gateway.find(*_named(request), cancel=True)))
+
+    async def _record(self, request: web.Request) -> Record:
+        """To operators whosever it is."""
+        request_id, tenant = _named(request)
+        any_tenant = self._gateway.access.is_operator(tenant)
+        return await self._gateway.find(request_id, tenant, any_tenant=any_tenant)
 
     def _model(self, name: str) -> dict[str, object]:
         return {
@@ -102,6 +109,7 @@ def _status(record: Record) -> dict[str, object]:
         "object": "request",
         "model": record.model,
         "created": record.created,
+        "finished": record.finished,
         **_progress(record),
     }
 

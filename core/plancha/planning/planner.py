@@ -367,7 +367,9 @@ class Planner:
         hidden: bool = False,
         failure: Failure | None = None,
     ) -> None:
+        in_flight = self._prefilled_in_flight(sequence)
         self.room.leave(sequence)
+        sequence.prefilled = max(sequence.prefilled, in_flight)
         self._paused.pop(sequence.stream, None)
         del self.sequences[sequence.stream]
         self.traces.ended(sequence, reason, failure, now)
@@ -389,6 +391,18 @@ class Planner:
         )
         if self._siblings.waits_for(sequence.stream) and not self.in_flight:
             self._let_go(now)
+
+    def _prefilled_in_flight(self, sequence: Sequence) -> int:
+        """Prompt tokens computed when the step in flight ends, for one that leaves before that.
+
+        Its token comes to nobody, but what it makes of the prompt was asked for and is computed.
+        """
+        plan = self._in_flight
+        if plan is None or sequence.slot is None or sequence.prefilled >= sequence.prompt_tokens:
+            return 0
+        rows = np.flatnonzero(plan.slots == sequence.slot)
+        end = int((plan.starts + plan.counts)[rows].max(initial=0))
+        return min(end, sequence.prompt_tokens)
 
     def _take_in_flight(self) -> Plan:
         plan, self._in_flight = self._in_flight, None
