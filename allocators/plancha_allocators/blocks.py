@@ -29,6 +29,10 @@ class Blocks:
         """Blocks without a holder whose content can be found."""
         return len(self._cached)
 
+    def cached_blocks(self) -> list[int]:
+        """These, the least recently used one first."""
+        return list(self._cached)
+
     @property
     def used(self) -> int:
         """Blocks with a holder."""

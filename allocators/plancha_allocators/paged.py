@@ -127,6 +127,10 @@ class Paged:
         self._copies.clear()
         return attrs.evolve(NO_MOVES, copied_from=copied_from, copied_to=copied_to)
 
+    def cached_blocks(self) -> list[int]:
+        """Those that hold a prefix and have no holder."""
+        return self._blocks.cached_blocks()
+
     def stats(self) -> KvStats:
         """Counters, O(1)."""
         blocks = self._blocks

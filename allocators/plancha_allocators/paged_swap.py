@@ -52,6 +52,7 @@ class PagedSwap:
         self.grow = device.grow
         self.commit = device.commit
         self.fork = device.fork
+        self.cached_blocks = device.cached_blocks
 
     def freeable(self, sequences: Iterable[Sequence]) -> int:
         """Blocks that would come free if all of these were evicted together."""

@@ -229,6 +229,14 @@ Progress = Callable[[str | Stage], None]
 """Takes what is being done: a line for the log, or a `Stage`, which `/health/startup` shows too."""
 
 
+CachedBlocks = Callable[[], Iterable[int]]
+"""Blocks that have no holder and content that can be found: `KvStats.cached` of them.
+
+An allocator may have this as a method `cached_blocks`, for pictures of the pool. It changes
+nothing, and is called between other calls, on the same thread.
+"""
+
+
 class Executor(Protocol):
     """Computes steps. Every method is called on one and the same thread, never the event loop's."""
 

@@ -35,6 +35,7 @@ from plancha.inbox import Inbox
 from plancha.ledger import Ledger
 from plancha.links.link import Link
 from plancha.links.memory_link import MemoryLink
+from plancha.live.live import Live
 from plancha.messages import Ask, Downstream, Plan, Upstream, WorkerTopic
 from plancha.metrics.figures import Figures
 from plancha.metrics.ledger_collector import LedgerCollector
@@ -97,6 +98,8 @@ class Worker:
         self.answerers["metrics"] = self.figures.answer
         self.answerers["usage"] = Usage(self.ledger).answer
         self.answerers["trace"] = Tracing(self.planner, self.clock).answer
+        live = Live(planner=self.planner, site=self.site, clock=self.clock)
+        self.answerers["live"] = live.answer
         return self.site
 
     async def run(self, connect: Connect) -> None:

@@ -135,8 +135,10 @@ class Reload:
 GatewayTopic = Literal["record", "cancel"]
 """What the gateway knows that a request's id names: how it is doing, and that after ending it."""
 
-WorkerTopic = Literal["usage", "trace", "metrics"]
-"""What the worker knows: its ledger's record of a request, the planner's reasons, its figures."""
+WorkerTopic = Literal["usage", "trace", "metrics", "live"]
+"""What the worker knows: its ledger's record of a request, the planner's reasons, its figures, and
+how it looks at this moment.
+"""
 
 Topic = Literal[GatewayTopic, WorkerTopic]
 

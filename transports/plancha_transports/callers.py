@@ -26,7 +26,9 @@ SUBPROTOCOL = "plancha"
 KEY_SUBPROTOCOL = "key."
 LONGEST_KEY = 4096  # bytes
 
-OPEN_DOORS = frozenset({"/health/live", "/health/ready", "/health/startup", "/openapi.json"})
+OPEN_DOORS = frozenset(
+    {"/", "/page/{file}", "/health/live", "/health/ready", "/health/startup", "/openapi.json"}
+)
 """What is answered without a key; a door that is not named here needs one."""
 
 OPERATORS_DOORS = frozenset({"/metrics"})

@@ -20,11 +20,13 @@ from plancha_transports.failures import failures_as_json
 from plancha_transports.generate_door import GenerateDoor
 from plancha_transports.hosts import Hosts, is_loopback
 from plancha_transports.http_protocol import HttpProtocol
+from plancha_transports.live_door import LiveDoor
 from plancha_transports.metrics import Metrics
 from plancha_transports.openai_doors import OpenAIDoors
 from plancha_transports.openapi import OpenAPIDoor
 from plancha_transports.options import HttpOptions
 from plancha_transports.origins import Origins
+from plancha_transports.page_door import PageDoor
 from plancha_transports.request_bodies import BodyReader
 from plancha_transports.request_ids import name_response
 from plancha_transports.status_doors import StatusDoors
@@ -140,6 +142,7 @@ def application(
     app.on_response_prepare.append(origins.allow_reading)
     openai = OpenAIDoors(gateway, options, bodies)
     status, texts = StatusDoors(gateway), TextDoors(gateway)
+    page = PageDoor()
     app.add_routes(
         expecting(
             [
@@ -147,6 +150,9 @@ def application(
                 web.post("/v1/completions", openai.completions),
                 web.post("/v1/chat/completions", openai.chat),
                 web.get("/v1/stream", stream_door.stream, allow_head=False),
+                web.get("/", page.page),
+                web.get("/page/{file}", page.file),
+                web.get("/v1/live", LiveDoor(gateway).show),
                 web.get("/v1/models", status.models),
                 web.get("/v1/models/{model:.+}", status.model),
                 web.get("/v1/requests/{id}", status.request_status),

@@ -151,6 +151,30 @@ the planner looked at it and passed it over. What tells of other tenants is for 
 """
 
 
+LIVE = """\
+Cheap to ask twice a second; an answer is up to a quarter of a second old. Counters grow from the
+worker's start, so rates are the difference of two answers over that of their `at_s`; an `at_s` that
+is less than before means a new worker.
+
+Operators are told of everything (`scope` is "all"). A tenant is told of its own (`scope` is
+"tenant"); of the others only how full pool and batch are, in twentieths: `used_share`.
+
+`kv.map` is pairs of a code and how many cells in a row have it; a cell is every `map_stride`-th
+block. Codes: 0 free, 1 cached (content that can be found, held by nobody), 2 other (for operators:
+held by several tenants), 3 + 2i held by one sequence of `tenants[i]`, 4 + 2i by several of its
+sequences. A tenant's map does not tell where its blocks are: its own come first.
+
+Tokens of a sequence are its prompt and output together. `recent` quantiles are of the last
+`window_s` seconds at most: null where there was nothing.
+"""
+
+PAGE_FILE: Mapping[str, Any] = {
+    "description": "The file.",
+    "content": {"*/*": {"schema": {"type": "string"}}},
+}
+UNCHANGED = {"description": "As it was: its ETag was in If-None-Match."}
+
+
 def _models() -> Mapping[str, Any]:
     return {
         "/v1/models": {
@@ -280,6 +304,34 @@ def _about_the_server() -> Mapping[str, Any]:
                     "503": answer("Not yet; it says how far it is.", "Startup"),
                     **errors(403),
                 },
+            }
+        },
+        "/v1/live": {
+            "get": {
+                "operationId": "liveView",
+                "summary": "How the worker looks at this moment: pool, batch, tenants, counters",
+                "description": LIVE,
+                "responses": {
+                    "200": answer("A snapshot.", "Live"),
+                    **errors(400, *REFUSED, *NOT_READY),
+                },
+            }
+        },
+        "/": {
+            "get": {
+                "operationId": "page",
+                "summary": "A page: a playground, and what /v1/live tells as pictures",
+                "security": [],
+                "responses": {"200": PAGE_FILE, "304": UNCHANGED, **errors(403)},
+            }
+        },
+        "/page/{file}": {
+            "get": {
+                "operationId": "pageFile",
+                "summary": "Its scripts and styles",
+                "security": [],
+                "parameters": [_path_parameter("file", "Its name.")],
+                "responses": {"200": PAGE_FILE, "304": UNCHANGED, **errors(403, 404)},
             }
         },
         "/metrics": {

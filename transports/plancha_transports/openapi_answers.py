@@ -9,12 +9,20 @@ from plancha.startup import Phase
 from plancha_transports.asks import GENERATE_FIELDS
 from plancha_transports.failures import TYPES
 from plancha_transports.fields import Schema, label
-
-STRING = {"type": "string"}
-COUNT = {"type": "integer", "minimum": 0}
-NUMBER = {"type": "number"}
-BOOLEAN = {"type": "boolean"}
-NAME_OR_NULL = {"type": ["string", "null"]}
+from plancha_transports.live_schema import LIVE
+from plancha_transports.schema_parts import (
+    BOOLEAN,
+    COUNT,
+    NAME_OR_NULL,
+    NUMBER,
+    STRING,
+    list_of,
+    object_of,
+    one_of,
+    optional,
+    reference,
+    without,
+)
 
 ERRORS: Mapping[int, str] = {
     400: "The request is wrong; the error names the field.",
@@ -33,11 +41,6 @@ ERRORS: Mapping[int, str] = {
 }
 
 RETRIED = (429, 503)
-
-
-def reference(name: str) -> Schema:
-    """To a schema by its name."""
-    return {"$ref": f"#/components/schemas/{name}"}
 
 
 def answer(description: str, *contents: Mapping[str, Any] | str) -> Mapping[str, Any]:
@@ -83,41 +86,14 @@ def errors(*statuses: int) -> Mapping[str, Any]:
     return {str(status): {"$ref": f"#/components/responses/{status}"} for status in statuses}
 
 
-def _object(**properties: Schema) -> Schema:
-    """All of these, and no others."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
-def _one_of(literal: Any) -> Schema:
-    return {"enum": list(get_args(literal))}
-
-
-def _optional(schema: Schema) -> Schema:
-    return {"anyOf": [schema, {"type": "null"}]}
-
-
-def _list(items: Schema) -> Schema:
-    return {"type": "array", "items": items}
-
-
-def _without(schema: Schema, *names: str) -> Schema:
-    """`schema` with these properties optional."""
-    return {**schema, "required": [name for name in schema["required"] if name not in names]}
-
-
-ERROR = _object(
+ERROR = object_of(
     message=STRING,
     type={"enum": ["invalid_request_error", *sorted(set(TYPES.values()))]},
     param=NAME_OR_NULL,
     code=NAME_OR_NULL,
 )
-LATE_ERROR = _without(
-    _object(
+LATE_ERROR = without(
+    object_of(
         **ERROR["properties"],
         retry_after_s={
             "type": "integer",
@@ -129,71 +105,72 @@ LATE_ERROR = _without(
 )
 """In an event or a message."""
 
-USAGE = _object(input_tokens=COUNT, cached_tokens=COUNT, output_tokens=COUNT)
-OPENAI_USAGE = _object(
+USAGE = object_of(input_tokens=COUNT, cached_tokens=COUNT, output_tokens=COUNT)
+OPENAI_USAGE = object_of(
     prompt_tokens=COUNT,
     completion_tokens=COUNT,
     total_tokens=COUNT,
-    prompt_tokens_details=_object(cached_tokens=COUNT),
+    prompt_tokens_details=object_of(cached_tokens=COUNT),
 )
 END = {"enum": [reason for reason in get_args(FinishReason) if reason != "error"]}
-PROGRESS = {"status": _one_of(State), "outcome": _optional(_one_of(Outcome))}
+TIMES = {"created": COUNT, "finished": {"type": ["integer", "null"], "minimum": 0}}
+PROGRESS = {"status": one_of(State), "outcome": optional(one_of(Outcome))}
 
-TEXT_LOGPROBS = _object(
-    tokens=_list(STRING),
-    token_logprobs=_list({"type": ["number", "null"]}),
-    top_logprobs=_list(_optional({"type": "object", "additionalProperties": NUMBER})),
-    text_offset=_list(COUNT),
+TEXT_LOGPROBS = object_of(
+    tokens=list_of(STRING),
+    token_logprobs=list_of({"type": ["number", "null"]}),
+    top_logprobs=list_of(optional({"type": "object", "additionalProperties": NUMBER})),
+    text_offset=list_of(COUNT),
 )
-_TOKEN = {"token": STRING, "bytes": _optional(_list(COUNT)), "logprob": NUMBER}
-CHAT_LOGPROBS = _object(
-    content=_list(_object(**_TOKEN, top_logprobs=_list(_object(**_TOKEN)))),
+_TOKEN = {"token": STRING, "bytes": optional(list_of(COUNT)), "logprob": NUMBER}
+CHAT_LOGPROBS = object_of(
+    content=list_of(object_of(**_TOKEN, top_logprobs=list_of(object_of(**_TOKEN)))),
     refusal={"type": "null"},
 )
 
 
 def _openai_answer(name: str, choice: Schema) -> Schema:
-    return _object(
+    return object_of(
         id=STRING,
         request_id=STRING,
         object={"const": name},
         created=COUNT,
         model=STRING,
-        choices=_list(choice),
+        choices=list_of(choice),
         usage=reference("OpenAIUsage"),
     )
 
 
 def _openai_chunk(name: str, choice: Schema) -> Schema:
     whole = _openai_answer(name, choice)
-    properties = {**whole["properties"], "usage": _optional(reference("OpenAIUsage"))}
-    return _without({**whole, "properties": properties}, "usage")
+    properties = {**whole["properties"], "usage": optional(reference("OpenAIUsage"))}
+    return without({**whole, "properties": properties}, "usage")
 
 
 def _text_choice(end: Schema) -> Schema:
-    logprobs = _optional(TEXT_LOGPROBS)
-    return _object(index=COUNT, text=STRING, logprobs=logprobs, finish_reason=end)
+    logprobs = optional(TEXT_LOGPROBS)
+    return object_of(index=COUNT, text=STRING, logprobs=logprobs, finish_reason=end)
 
 
 def _chat_choice(name: str, message: Schema, end: Schema) -> Schema:
-    logprobs = _optional(CHAT_LOGPROBS)
-    return _object(index=COUNT, **{name: message}, logprobs=logprobs, finish_reason=end)
+    logprobs = optional(CHAT_LOGPROBS)
+    return object_of(index=COUNT, **{name: message}, logprobs=logprobs, finish_reason=end)
 
 
-_ASSISTANT = _object(role={"const": "assistant"}, content=STRING, refusal={"type": "null"})
-_DELTA = _without(_object(role={"const": "assistant"}, content=STRING), "role", "content")
+_ASSISTANT = object_of(role={"const": "assistant"}, content=STRING, refusal={"type": "null"})
+_DELTA = without(object_of(role={"const": "assistant"}, content=STRING), "role", "content")
 _SPAN: Mapping[str, Schema] = {"from_s": NUMBER, "to_s": NUMBER, "steps": COUNT}
 
 
 def _happened(event: str, **properties: Schema) -> Schema:
-    return _object(event={"const": event}, at_s=NUMBER, **properties)
+    return object_of(event={"const": event}, at_s=NUMBER, **properties)
 
 
 TRACED = {
     "oneOf": [
         _happened("accepted"),
-        _without(
-            _object(
+        without(
+            object_of(
                 event={"const": "waiting"},
                 reason=STRING,
                 **_SPAN,
@@ -208,20 +185,20 @@ TRACED = {
         _happened("preempted", reason=STRING, kept=BOOLEAN),
         _happened("evicted", kept=BOOLEAN),
         _happened("resumed", computed_tokens=COUNT),
-        _object(event={"const": "omitted"}, entries=COUNT, **_SPAN),
-        _without(_happened("ended", outcome=_one_of(FinishReason), code=NAME_OR_NULL), "code"),
+        object_of(event={"const": "omitted"}, entries=COUNT, **_SPAN),
+        without(_happened("ended", outcome=one_of(FinishReason), code=NAME_OR_NULL), "code"),
     ]
 }
-TRACE = _without(
-    _object(
+TRACE = without(
+    object_of(
         id=STRING,
         object={"const": "request.trace"},
         tenant=STRING,
         tier={"type": "integer"},
         age_s=NUMBER,
-        sequences=_list(
-            _without(
-                _object(
+        sequences=list_of(
+            without(
+                object_of(
                     prompt=COUNT,
                     choice=COUNT,
                     state={"enum": ["waiting", "running", "ended"]},
@@ -231,7 +208,7 @@ TRACE = _without(
                     prompt_tokens=COUNT,
                     computed_tokens=COUNT,
                     output_tokens=COUNT,
-                    history=_list(TRACED),
+                    history=list_of(TRACED),
                 ),
                 *("reason", "position", "position_of_all", "computed_tokens"),
             )
@@ -243,44 +220,44 @@ _ABOUT = {"id": STRING, "server_id": STRING}
 
 
 def _kept(what: str, prompt: Schema, messages: Schema, output: Schema = STRING) -> Schema:
-    return _object(
+    return object_of(
         id=STRING,
         object={"const": "request.text"},
         tenant=STRING,
         model=STRING,
         created=COUNT,
         kept={"const": what},
-        kept_until=_optional(COUNT),
-        prompts=_list(prompt),
-        messages=_optional(messages),
-        outputs=_list(output),
+        kept_until=optional(COUNT),
+        prompts=list_of(prompt),
+        messages=optional(messages),
+        outputs=list_of(output),
     )
 
 
-_SENT = {"anyOf": [STRING, _list(COUNT)]}
+_SENT = {"anyOf": [STRING, list_of(COUNT)]}
 _HASH = {"type": "string", "pattern": "^hmac-sha256:[0-9a-f]{64}$"}
 _HASHES = _kept("hashes", _HASH, _HASH, _HASH)
 
 
 def _message(kind: str, **properties: Schema) -> Schema:
-    return _object(type={"const": kind}, **properties)
+    return object_of(type={"const": kind}, **properties)
 
 
 SCHEMAS: Mapping[str, Schema] = {
-    "Error": _object(error=ERROR),
-    "LateError": _object(error=LATE_ERROR),
+    "Error": object_of(error=ERROR),
+    "LateError": object_of(error=LATE_ERROR),
     "Usage": USAGE,
     "OpenAIUsage": OPENAI_USAGE,
     "Completion": _openai_answer("text_completion", _text_choice(END)),
-    "CompletionChunk": _openai_chunk("text_completion", _text_choice(_optional(END))),
+    "CompletionChunk": _openai_chunk("text_completion", _text_choice(optional(END))),
     "ChatCompletion": _openai_answer("chat.completion", _chat_choice("message", _ASSISTANT, END)),
     "ChatCompletionChunk": _openai_chunk(
-        "chat.completion.chunk", _chat_choice("delta", _DELTA, _optional(END))
+        "chat.completion.chunk", _chat_choice("delta", _DELTA, optional(END))
     ),
     "CompletionEvent": {"anyOf": [reference("CompletionChunk"), reference("LateError")]},
     "ChatCompletionEvent": {"anyOf": [reference("ChatCompletionChunk"), reference("LateError")]},
-    "TokenEvent": _object(id=STRING, index=COUNT, token=COUNT, text=STRING),
-    "DoneEvent": _object(
+    "TokenEvent": object_of(id=STRING, index=COUNT, token=COUNT, text=STRING),
+    "DoneEvent": object_of(
         id=STRING,
         request_id=STRING,
         model=STRING,
@@ -288,26 +265,27 @@ SCHEMAS: Mapping[str, Schema] = {
         finish_reason=END,
         usage=reference("Usage"),
     ),
-    "ErrorEvent": _object(id=STRING, error=LATE_ERROR),
-    "Model": _object(id=STRING, object={"const": "model"}, created=COUNT, owned_by=STRING),
-    "ModelList": _object(object={"const": "list"}, data=_list(reference("Model"))),
-    "RequestStatus": _object(
+    "ErrorEvent": object_of(id=STRING, error=LATE_ERROR),
+    "Model": object_of(id=STRING, object={"const": "model"}, created=COUNT, owned_by=STRING),
+    "ModelList": object_of(object={"const": "list"}, data=list_of(reference("Model"))),
+    "RequestStatus": object_of(
         id=STRING,
         request_id=STRING,
         object={"const": "request"},
         model=STRING,
-        created=COUNT,
+        **TIMES,
         **PROGRESS,
     ),
-    "RequestUsage": _object(id=STRING, **USAGE["properties"], **PROGRESS),
-    "RequestText": {"anyOf": [_kept("texts", _SENT, _list({"type": "object"})), _HASHES]},
-    "DeletedText": _object(id=STRING, object={"const": "request.text"}, deleted={"const": True}),
+    "RequestUsage": object_of(id=STRING, **USAGE["properties"], **PROGRESS, **TIMES),
+    "RequestText": {"anyOf": [_kept("texts", _SENT, list_of({"type": "object"})), _HASHES]},
+    "DeletedText": object_of(id=STRING, object={"const": "request.text"}, deleted={"const": True}),
     "RequestTrace": TRACE,
-    "Health": _without(_object(status=STRING, reason=STRING), "reason"),
-    "Startup": _object(
+    "Live": LIVE,
+    "Health": without(object_of(status=STRING, reason=STRING), "reason"),
+    "Startup": object_of(
         status=STRING,
         reason=STRING,
-        phase=_one_of(Phase),
+        phase=one_of(Phase),
         percent={"type": ["integer", "null"], "minimum": 0, "maximum": 100},
     ),
     "Document": {"type": "object", "required": ["openapi", "info", "paths"]},
@@ -325,12 +303,12 @@ SCHEMAS: Mapping[str, Schema] = {
         "oneOf": [
             _message("queued", **_ABOUT, request_id=STRING, model=STRING),
             _message("token", id=STRING, index=COUNT, token=COUNT, text=STRING),
-            _message("tokens", id=STRING, index=COUNT, tokens=_list(COUNT), text=STRING),
+            _message("tokens", id=STRING, index=COUNT, tokens=list_of(COUNT), text=STRING),
             _message("done", **_ABOUT, text=STRING, finish_reason=END, usage=reference("Usage")),
-            _without(
+            without(
                 _message("error", id=NAME_OR_NULL, server_id=STRING, error=LATE_ERROR), "server_id"
             ),
-            _without(_message("cancelled", **_ABOUT, usage=reference("Usage")), "server_id"),
+            without(_message("cancelled", **_ABOUT, usage=reference("Usage")), "server_id"),
         ]
     },
 }

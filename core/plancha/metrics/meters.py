@@ -5,7 +5,7 @@ shows in them. What the planner knows at any time is asked of it when a scraper 
 here.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 import attrs
@@ -14,6 +14,7 @@ import numpy as np
 from plancha.failure import Failure
 from plancha.messages import FinishReason, Int32s, Plan, StepDone
 from plancha.metrics.histogram import Histogram
+from plancha.metrics.recent import Recent
 from plancha.planning.batch import Batch
 from plancha.sequence import Sequence
 
@@ -76,7 +77,12 @@ class Meters:
     generated: Counter[str] = attrs.field(factory=Counter)  # output tokens, by tenant
     prompts: Counter[str] = attrs.field(factory=Counter)  # prompt tokens, cached ones too, likewise
     ended: Counter[FinishReason] = attrs.field(factory=Counter)  # sequences
+    ended_of: defaultdict[str, Counter[FinishReason]] = attrs.field(
+        factory=lambda: defaultdict(Counter)
+    )  # by tenant
     rejected: Counter[str] = attrs.field(factory=Counter)  # by reason
+    recent_first_tokens: Recent = attrs.field(factory=Recent)
+    recent_inter_tokens: Recent = attrs.field(factory=Recent)
 
     def refused(self, failure: Failure) -> None:
         """A request was not accepted, or a sequence ended before its first step."""
@@ -106,6 +112,7 @@ class Meters:
         have joined since and had no token yet there is anything to look up.
         """
         tokens, decodes, prefilled = slots.size, plan.slots.size, self.prefill_tokens
+        goers_on = output
         if batch.fresh.any():
             fresh_rows = np.flatnonzero(batch.fresh[plan.slots])
             decodes -= fresh_rows.size
@@ -116,9 +123,13 @@ class Meters:
                     resumed = int(plan.samples[row])  # its latest token had not been computed yet
                     decodes, count = decodes + resumed, count - resumed
                 self._prefilled(sequence, start, count)
-            tokens -= self._first_tokens(batch, now)
+            newcomers = self._first_tokens(batch, now)
+            tokens -= newcomers.total()
+            goers_on = Counter(output) - newcomers
         if tokens:
-            self.inter_token.observe(now - batch.tokens_at_s, tokens)
+            gap_s = now - batch.tokens_at_s
+            self.inter_token.observe(gap_s, tokens)
+            self.recent_inter_tokens.observe(now, gap_s, goers_on)
         batch.tokens_at_s = now
         self.decode_tokens += decodes
         self.step_tokens.observe(decodes + self.prefill_tokens - prefilled)
@@ -129,6 +140,7 @@ class Meters:
     ) -> None:
         """A sequence has ended, in whatever state."""
         self.ended[reason] += 1
+        self.ended_of[sequence.tenant][reason] += 1
         if failure is not None and not sequence.joined_once:
             self.refused(failure)
         if reason in ("stop", "length"):
@@ -149,16 +161,16 @@ class Meters:
         self.prompts[sequence.tenant] += new
         self.replayed_tokens += count - new
 
-    def _first_tokens(self, batch: Batch, now: float) -> int:
-        """How many had their first token since they joined, in this step."""
-        found = 0
+    def _first_tokens(self, batch: Batch, now: float) -> Counter[str]:
+        """How many of each tenant's had their first token since they joined, in this step."""
+        found: Counter[str] = Counter()
         for slot in np.flatnonzero(batch.fresh).tolist():
             sequence = batch.sequences[slot]
             if sequence is None:
                 batch.fresh[slot] = False
             elif batch.length[slot] > sequence.length:
                 batch.fresh[slot] = False
-                found += 1
+                found[sequence.tenant] += 1
                 self._token_of_newcomer(sequence, now)
         return found
 
@@ -166,6 +178,9 @@ class Meters:
         if sequence.first_token_s is None:
             sequence.first_token_s = now
             self.first_token.observe(now - sequence.arrived_s)
+            self.recent_first_tokens.observe(now, now - sequence.arrived_s, {sequence.tenant: 1})
             self.prefill.observe(now - sequence.joined_s)
         elif sequence.last_token_s is not None:
-            self.inter_token.observe(now - sequence.last_token_s)
+            gap_s = now - sequence.last_token_s
+            self.inter_token.observe(gap_s)
+            self.recent_inter_tokens.observe(now, gap_s, {sequence.tenant: 1})
