@@ -194,7 +194,8 @@ class SocketGateways:
             part = parts.get(number)
             if part is not None:
                 connection.push(part)
-            elif not connection.messages.waiting_bytes:  # else it will hear of a later one
+            elif not (frame.load.running and connection.messages.waiting_bytes):
+                # One that has enough to hear will hear of a later step, while there are any.
                 load = load or self._wire.encode(_load_alone(frame))
                 connection.push(load)
 

@@ -13,7 +13,7 @@ from itertools import islice
 import attrs
 import numpy as np
 
-from plancha.contracts import Allocator, Geometry, Scheduler, Site, Tenant
+from plancha.contracts import Allocator, Explain, Geometry, Scheduler, Site, Tenant
 from plancha.messages import InferenceRequest, Plan
 from plancha.sampling import Sampling
 from plancha.sequence import Sequence
@@ -164,11 +164,23 @@ class Order:
         assert len(offered) == len(set(offered)), f"{self._where}: somebody is offered twice"
         next(iter(self._scheduler.waiting(self._now)), None)
         assert self._offered() == offered, f"{self._where}: a look has changed the order"
+        self._look_at_reasons(offered)
         for for_ in self.running + self.waiting[:3]:
             victims = list(islice(self._scheduler.victims(self.running, for_), 1000))
             strangers = [each.stream for each in victims if each not in self.running]
             assert not strangers, f"{self._where}: victims {strangers} do not run"
             assert len(victims) == len(set(victims)), f"{self._where}: a victim is named twice"
+
+    def _look_at_reasons(self, offered: list[Sequence]) -> None:
+        """Of a scheduler that gives any: the first waits for nobody, and asking changes nothing."""
+        why: Explain | None = getattr(self._scheduler, "why", None)
+        if why is None or not offered:
+            return
+        reasons = [why(each) for each in offered]
+        assert reasons[0] is None, f"{self._where}: the first waits for {reasons[0]!r}"
+        texts = [each is None or isinstance(each, str) for each in reasons]
+        assert all(texts), f"{self._where}: reasons {reasons} are not all text"
+        assert self._offered() == offered, f"{self._where}: a question has changed the order"
 
     def _offered(self) -> list[Sequence]:
         return list(islice(self._scheduler.waiting(self._now), 2 * len(self.waiting) + 2))
