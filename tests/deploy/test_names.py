@@ -173,7 +173,9 @@ def test_names_are_found_in_queries() -> None:
     assert metrics_in(query) == {"a_bucket", "d:e", "f_g", "up"}
 
 
-async def test_rules_name_no_metric_that_the_code_does_not_export(exported: dict[str, Family]) -> None:
+async def test_rules_name_no_metric_that_the_code_does_not_export(
+    exported: dict[str, Family],
+) -> None:
     named = {name for each in expressions_in_rules() for name in metrics_in(each)}
     assert len(named) > 20
     assert named - series(exported) - recorded() - OF_PROMETHEUS == set()
@@ -194,7 +196,9 @@ async def test_the_dashboard_leaves_out_nothing_of_ours(exported: dict[str, Fami
     assert ours - shown == set()
 
 
-async def test_docs_and_code_have_the_same_metrics_types_and_labels(exported: dict[str, Family]) -> None:
+async def test_docs_and_code_have_the_same_metrics_types_and_labels(
+    exported: dict[str, Family],
+) -> None:
     rows = list(rows_of_table())
     table = {name: (kind, labels) for name, kind, labels in rows}
     assert len(table) == len(rows)

@@ -6,7 +6,9 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from plancha.gateway import Gateway
+from plancha.testing.embedded import embedded
 from plancha.testing.gate import GatedExecutor
+from plancha_text.byte_text import byte_text
 
 LAG = "plancha_event_loop_lag_seconds"
 
@@ -109,3 +111,18 @@ async def test_nothing_is_told_twice_and_no_label_is_a_clients(serve: Any, says:
     assert all(name.startswith(("plancha_", "process_")) for name in names)
     labels = {label for family in families for one in family.samples for label in one.labels}
     assert labels == {"le", "kind", "source", "reason", "outcome", "tenant", "door", "status"}
+
+
+async def test_a_step_that_does_not_end_shows(emits: Any, listen: Any, until: Any) -> None:
+    gated = GatedExecutor(emits(65))
+    async with (
+        embedded(gated, byte_text(), step_deadline_s=0.05) as kernel,
+        listen(kernel.gateway, kernel) as server,
+        server.session.post(server.url + "/generate", json={"prompt": "x"}),
+    ):
+        await gated.started()
+        await until(lambda: kernel.gateway.stalled)
+        found = await scrape(server)
+        assert found["plancha_engine_stalled"] == 1
+        assert found["plancha_step_age_seconds"] >= 0.05
+        gated.open()
