@@ -32,11 +32,13 @@ def told(command: Callable[P, int]) -> Callable[P, int]:
         from plancha.contracts import LoadError
         from plancha.ledger import LedgerError
         from plancha_app.deployment import DeploymentError
+        from plancha_app.ledger_report import printable
 
         try:
             return command(*args, **kwargs)
         except (LedgerError, LoadError, DeploymentError) as error:
-            print(f"plancha: {error}", file=sys.stderr)
+            reasons = map(printable, str(error).splitlines())
+            print("plancha", *reasons, sep=": ", file=sys.stderr)
             return UNREADABLE
         except BrokenPipeError:  # `plancha ledger export | head`
             sys.stdout = None

@@ -2,9 +2,11 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import attrs
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from plancha_ledger.totals import Total
@@ -14,7 +16,7 @@ from plancha_ledger.verification import Checked, Report
 def show_report(report: Report, *, anchored: bool) -> None:
     """Every finding, then what was looked at."""
     for finding in report.findings:
-        print(finding)
+        print(printable(finding))
     if report.found > len(report.findings):
         print(f"and {report.found - len(report.findings):,} more")
     rows = [
@@ -48,15 +50,22 @@ def _anchored(checked: Checked) -> str:
     return "all" if behind == 0 else f"all but the last {behind:,}"
 
 
+def printable(text: str) -> str:
+    """The same with what is no letter escaped: an edited row may hold anything."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
 def _show(headings: Sequence[str], rows: Sequence[Sequence[str]], *, text: int) -> None:
     """The first `text` columns are words, the others numbers. Plain: separated by tabs."""
+    cells = [[printable(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
-        for row in (headings, *rows):
+        for row in (headings, *cells):
             print("\t".join(row))
         return
     table = Table()
     for index, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if index < text else "right")
-    for row in rows:
-        table.add_row(*row)
+        justify: Literal["left", "right"] = "left" if index < text else "right"
+        table.add_column(heading.replace("_", " "), justify=justify, overflow="fold")
+    for row in cells:
+        table.add_row(*map(escape, row))
     Console().print(table)

@@ -82,7 +82,7 @@ class PostgresLedger:
         except FAILURES as error:
             await self.close()
             raise LoadError(f"{self.where}: {_said(error)}") from None
-        except LedgerError as error:
+        except (LedgerError, ValueError) as error:  # of what was left open
             await self.close()
             raise LoadError(str(error)) from None
         except BaseException:

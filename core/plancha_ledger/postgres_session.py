@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import asyncpg
 
 CONNECT_S = 4.0
+COMMAND_S = 30.0
 SETTINGS = {  # a server that nobody answers any more lets go of our lock after half a minute
     "tcp_keepalives_idle": "10",
     "tcp_keepalives_interval": "5",
@@ -29,7 +30,9 @@ async def connect(dsn: str, writer: str) -> Any:
     """A session in which what is committed is durable. Raises what asyncpg raises."""
     name = f"plancha {writer} {os.getpid()} {socket.gethostname()}"[:63]
     settings = {**SETTINGS, "application_name": name}
-    db = await asyncpg.connect(dsn, timeout=CONNECT_S, server_settings=settings)
+    db = await asyncpg.connect(
+        dsn, timeout=CONNECT_S, command_timeout=COMMAND_S, server_settings=settings
+    )
     try:
         if await db.fetchval("SHOW synchronous_commit") == "off":
             await db.execute("SET synchronous_commit = on")

@@ -111,7 +111,8 @@ def _in_sqlite(path: Path) -> Iterator[Stored]:
         (writer,) = db.execute(writers).fetchone()
         while writer is not None:
             yield from _pages(db, writer)
-            (writer,) = db.execute(f"{writers} WHERE writer > ?", (writer,)).fetchone()
+            place, value = _bound(writer)
+            (writer,) = db.execute(f"{writers} WHERE writer > {place}", (value,)).fetchone()
     except sqlite3.Error as error:
         raise LedgerError(f"{path}: {error}") from None
     finally:
@@ -136,13 +137,24 @@ def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")  # what is not UTF-8 is found to be damaged
 
 
+def _bound(value: object) -> tuple[str, object]:
+    """What was read, for a query: text that is not UTF-8 cannot be bound as text."""
+    if isinstance(value, str):
+        return "CAST(? AS TEXT)", value.encode("utf-8", "surrogateescape")
+    return "?", value
+
+
 def _pages(db: sqlite3.Connection, writer: object) -> Iterator[Stored]:
     query = (
-        f"SELECT {ENTRY} FROM ledger_entries WHERE writer = ? AND number > ?"
+        f"SELECT {ENTRY} FROM ledger_entries WHERE writer = {{}} AND number > {{}}"
         f" ORDER BY number LIMIT {PAGE}"
     )
     number: object = SMALLEST
-    while page := db.execute(query, (writer, number)).fetchall():
+    while True:
+        places, values = zip(_bound(writer), _bound(number), strict=True)
+        page = db.execute(query.format(*places), values).fetchall()
+        if not page:
+            return
         yield from map(_stored, page)
         number = page[-1][1]
 

@@ -63,7 +63,7 @@ class SqliteFile:
         except OSError as error:
             self.close()
             raise LoadError(f"{error.filename}: cannot be opened: {error.strerror}") from None
-        except LedgerError as error:
+        except (LedgerError, ValueError) as error:  # of what was left open
             self.close()
             raise LoadError(str(error)) from None
         except LoadError:

@@ -132,7 +132,7 @@ def test_a_deployment_without_a_ledger_is_told(plancha: Run, tmp_path: Path) -> 
     assert plancha("verify", path) == (
         2,
         "",
-        f"plancha: {path}\nthere is no [ledger]; --store names one\n",
+        f"plancha: {path}: there is no [ledger]; --store names one\n",
     )
 
 
@@ -140,3 +140,22 @@ def test_a_part_of_the_chain_is_not_exported(plancha: Run, deployment: Path) -> 
     code, _, err = plancha("export", deployment, "--format", "chain", "--tenant", "acme")
 
     assert (code, "a part could not be verified" in err) == (2, True)
+
+
+def test_what_an_edited_row_holds_does_nothing_to_a_terminal(
+    plancha: Run, deployment: Path
+) -> None:
+    db = sqlite3.connect(deployment.parent / "ledger.sqlite")
+    with db:
+        db.execute(
+            "UPDATE ledger_entries SET writer = CAST(x'1b5b324aff' AS TEXT) WHERE number = 1"
+        )
+    db.close()
+
+    code, out, _ = plancha("verify", deployment)
+    assert code == 1
+    assert "\x1b" not in out
+    assert out.startswith("\\x1b[2J\\udcff, row 1: was edited: cannot have been written")
+
+    code, _, err = plancha("totals", deployment)
+    assert (code, "\x1b" in err) == (2, False)

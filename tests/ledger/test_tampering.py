@@ -188,6 +188,35 @@ async def test_a_request_whose_open_row_was_hidden_from_recovery_shows(place: Pl
     ]
 
 
+@pytest.mark.parametrize(
+    ("edit", "told"),
+    [
+        ("UPDATE ledger_running SET request = 'r2'", "request r2, attempt 0: worker never opened"),
+        ("UPDATE ledger_running SET attempt = 3", "request r1, attempt 3: worker never opened it"),
+    ],
+)
+async def test_what_was_never_opened_is_not_signed_by_recovery(
+    place: Place, edit: str, told: str
+) -> None:
+    ledger = await place.open()
+    await ledger.write([opened("r1")], [], [])
+    await ledger.close()
+    place.execute(edit)
+
+    with pytest.raises(LoadError, match=told):
+        await place.open()
+
+
+async def test_counts_that_are_no_numbers_are_not_signed_by_recovery(sqlite_place: Place) -> None:
+    ledger = await sqlite_place.open()
+    await ledger.write([opened("r1")], [], [])
+    await ledger.close()
+    sqlite_place.execute("UPDATE ledger_running SET output_tokens = 'many'")
+
+    with pytest.raises(LoadError, match="request 'r1': its counts so far were edited"):
+        await sqlite_place.open()
+
+
 async def dumped(place: Place, *names: str) -> Path:
     ledger = await place.open()
     await write_requests(ledger, *names)
@@ -315,8 +344,11 @@ async def test_what_no_column_can_hold_is_damage_and_no_crash(sqlite_place: Plac
         rows = list(stored_in(sqlite_place.store))
         assert [type(row) for row in rows] == [Entry, Damaged, *[Entry] * 4]
         assert found_at(sqlite_place.verify(anchored=False), 2)
-    sqlite_place.execute("UPDATE ledger_entries SET writer = x'00' WHERE number = 4")
-    assert found_at(sqlite_place.verify(anchored=False), 2)
+    for edit in ("writer = x'00'", "writer = CAST(x'ff' AS TEXT)", "number = CAST(x'ff' AS TEXT)"):
+        last = "WHERE request = 'r3' AND kind = 'close'"
+        sqlite_place.execute(f"UPDATE ledger_entries SET {edit} {last}")
+        assert len(list(stored_in(sqlite_place.store))) == 6
+        assert found_at(sqlite_place.verify(anchored=False), 2)
 
 
 def found_at(report: Report, number: int) -> bool:
