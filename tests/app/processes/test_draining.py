@@ -7,6 +7,8 @@ import aiohttp
 import anyio
 import pytest
 
+from plancha_ledger.reading import sound, stored_in
+from plancha_ledger.totals import billed
 from server_clients import Stream, answered, sessions
 from server_processes import ended, started
 
@@ -18,7 +20,8 @@ async def test_what_can_end_in_time_does_and_all_else_is_told(
     tmp_path: Path, gateways: int
 ) -> None:
     settings = "drain_timeout_s = 5"
-    with started(tmp_path, gateways=gateways, server=settings) as server:
+    ledger = "[ledger]"
+    with started(tmp_path, gateways=gateways, server=settings, more=ledger) as server:
         await server.until(lambda: server.said)
         short, longs = Stream(), [Stream() for _ in range(SLOTS - 1)]
         queued = [Stream(), Stream()]
@@ -52,3 +55,16 @@ async def test_what_can_end_in_time_does_and_all_else_is_told(
     assert [(stream.end, stream.error["code"]) for stream in longs] == [
         ("error", "draining") for _ in longs
     ]
+    rows = {
+        entry.request: entry for entry in billed(sound(stored_in(str(tmp_path / "ledger.sqlite"))))
+    }
+    assert len(rows) == SLOTS + 2
+    assert (rows[short.id].kind, rows[short.id].outcome) == ("close", "completed")
+    assert rows[short.id].output_tokens == 40
+    for stream in longs:
+        row = rows[stream.id]
+        assert (row.kind, row.outcome) == ("close", "failed")
+        assert stream.tokens <= row.output_tokens < 4000
+    unbegun = rows.keys() - {stream.id for stream in (short, *longs)}
+    for request in unbegun:
+        assert (rows[request].kind, rows[request].output_tokens) == ("close", 0)
