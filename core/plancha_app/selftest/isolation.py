@@ -110,7 +110,7 @@ async def _hidden(b: Tenant, request: str, state: str) -> AsyncIterator[Check]:
         nobodys = await b.look(f"/v1/requests/{unknown}{place}", method)
         same = theirs.body.replace(request, "") == nobodys.body.replace(unknown, "")
         holds = theirs.status in (404, 405) and theirs.status == nobodys.status and same
-        what = f"{method} {place or '/'} of a request of A's that has {state}".replace(
+        what = f"{method} {place or 'status'} of a request of A's that has {state}".replace(
             "has running", "is running"
         )
         detail = f"status {theirs.status}" + ("" if same else "; not as of an unknown one")
