@@ -15,7 +15,7 @@ from plancha.messages import Answer, Ask
 from plancha.planning.planner import Planner
 from plancha.planning.traces import RequestTrace, SequenceTrace
 from plancha.sequence import Sequence
-from plancha.trace import REASONS, Moment, Omitted, Wait
+from plancha.trace import REASONS, Moment, Omitted, Reason, Wait
 
 
 @attrs.frozen(eq=False)
@@ -69,7 +69,7 @@ class Tracing:
                 "computed_tokens": int(batch.computed[slot]),
                 "output_tokens": int(batch.length[slot]) - sequence.prompt_tokens,
             }
-        reason = self.planner.why_waiting(sequence, now)
+        reason = self._why_waiting(sequence, now)
         waiting = [
             each
             for each in self.planner.sequences.values()
@@ -89,6 +89,15 @@ class Tracing:
             "computed_tokens": sequence.computed,
             "output_tokens": sequence.length - sequence.prompt_tokens,
         }
+
+    def _why_waiting(self, sequence: Sequence, now: float) -> Reason:
+        """By the latest plan if that looked at it, else by the order, which is written down too."""
+        planner, wait = self.planner, sequence.trace.wait
+        if wait is not None:
+            said = wait.latest_step == planner.joining.step
+            if said or wait.reason in ("sibling", "engine"):
+                return wait.reason
+        return sequence.trace.waits(planner.standing.reason(sequence), now).reason
 
 
 def _ended(traced: SequenceTrace) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from plancha_transports.openapi_answers import RESPONSES, SCHEMAS, answer, error
 from plancha_transports.options import HttpOptions
 from plancha_transports.request_ids import LABEL_HEADER
 from plancha_transports.timeouts import TIMEOUT_HEADER, timeout
+from plancha_transports.trace_schema import ABOUT_TRACES
 
 Operation = dict[str, Any]
 
@@ -140,17 +141,6 @@ and `cancelled` for each request. See the schema SocketMessage.
 """
 
 
-TRACE = """\
-Times are seconds since the request was accepted. A reason holds until the next entry: `budget` (the
-step's tokens or time are used up by prompts before it), `blocks` (KV blocks are short), `watermark`
-(the last ones are kept for those who run), `slots` (the batch is full), `tenant_limit` (your tenant
-runs as many as it may), `share` (another tenant's turn), `tier` (a better one goes first), `order`
-(others stand before it), `next` (it is the next), `sibling` (its prompt's first output is to be
-computed first), `paused` (its reader lags), `engine` (a step failed). `steps` counts in how many
-the planner looked at it and passed it over. What tells of other tenants is for operators alone.
-"""
-
-
 LIVE = """\
 Cheap to ask twice a second; an answer is up to a quarter of a second old. Counters grow from the
 worker's start, so rates are the difference of two answers over that of their `at_s`; an `at_s` that
@@ -230,7 +220,7 @@ def _requests() -> Mapping[str, Any]:
             "get": {
                 "operationId": "requestTrace",
                 "summary": "Why it waits, or waited: the planner's word at each step",
-                "description": TRACE,
+                "description": ABOUT_TRACES,
                 "parameters": named,
                 "responses": {
                     "200": answer("What became of each of its sequences.", "RequestTrace"),

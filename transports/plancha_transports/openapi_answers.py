@@ -11,7 +11,6 @@ from plancha_transports.failures import TYPES
 from plancha_transports.fields import Schema, label
 from plancha_transports.live_schema import LIVE
 from plancha_transports.schema_parts import (
-    BOOLEAN,
     COUNT,
     NAME_OR_NULL,
     NUMBER,
@@ -23,6 +22,7 @@ from plancha_transports.schema_parts import (
     reference,
     without,
 )
+from plancha_transports.trace_schema import TRACE
 
 ERRORS: Mapping[int, str] = {
     400: "The request is wrong; the error names the field.",
@@ -159,63 +159,6 @@ def _chat_choice(name: str, message: Schema, end: Schema) -> Schema:
 
 _ASSISTANT = object_of(role={"const": "assistant"}, content=STRING, refusal={"type": "null"})
 _DELTA = without(object_of(role={"const": "assistant"}, content=STRING), "role", "content")
-_SPAN: Mapping[str, Schema] = {"from_s": NUMBER, "to_s": NUMBER, "steps": COUNT}
-
-
-def _happened(event: str, **properties: Schema) -> Schema:
-    return object_of(event={"const": event}, at_s=NUMBER, **properties)
-
-
-TRACED = {
-    "oneOf": [
-        _happened("accepted"),
-        without(
-            object_of(
-                event={"const": "waiting"},
-                reason=STRING,
-                **_SPAN,
-                needs_blocks=COUNT,
-                available_blocks=COUNT,
-                overtaken=COUNT,
-            ),
-            *("needs_blocks", "available_blocks", "overtaken"),
-        ),
-        _happened("joined", cached_tokens=COUNT),
-        _happened("first_token"),
-        _happened("preempted", reason=STRING, kept=BOOLEAN),
-        _happened("evicted", kept=BOOLEAN),
-        _happened("resumed", computed_tokens=COUNT),
-        object_of(event={"const": "omitted"}, entries=COUNT, **_SPAN),
-        without(_happened("ended", outcome=one_of(FinishReason), code=NAME_OR_NULL), "code"),
-    ]
-}
-TRACE = without(
-    object_of(
-        id=STRING,
-        object={"const": "request.trace"},
-        tenant=STRING,
-        tier={"type": "integer"},
-        age_s=NUMBER,
-        sequences=list_of(
-            without(
-                object_of(
-                    prompt=COUNT,
-                    choice=COUNT,
-                    state={"enum": ["waiting", "running", "ended"]},
-                    reason=STRING,
-                    position={"type": "integer", "minimum": 1},
-                    position_of_all={"type": "integer", "minimum": 1},
-                    prompt_tokens=COUNT,
-                    computed_tokens=COUNT,
-                    output_tokens=COUNT,
-                    history=list_of(TRACED),
-                ),
-                *("reason", "position", "position_of_all", "computed_tokens"),
-            )
-        ),
-    ),
-    *("tenant", "tier"),
-)
 _ABOUT = {"id": STRING, "server_id": STRING}
 
 

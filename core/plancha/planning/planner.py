@@ -28,7 +28,6 @@ from plancha.planning.standing import Standing
 from plancha.planning.step_cost import StepCost
 from plancha.planning.traces import Traces
 from plancha.sequence import Sequence
-from plancha.trace import Reason
 
 log = structlog.get_logger()
 
@@ -67,7 +66,7 @@ class Planner:
         self.deadlines = Deadlines(
             site=site, alive=self.sequences, retry_after_s=self.overload.shedding.retry_after_s
         )
-        self._joining = Joining(
+        self.joining = Joining(
             site=site,
             batch=self.batch,
             scheduler=scheduler,
@@ -79,7 +78,7 @@ class Planner:
             meters=self.meters,
             alive=self.sequences,
         )
-        self._rows = Rows(site=site, batch=self.batch, joining=self._joining, cost=self.cost)
+        self._rows = Rows(site=site, batch=self.batch, joining=self.joining, cost=self.cost)
         self.standing = Standing(site, self.batch, scheduler)
         self.traces = Traces()
         self._siblings = Siblings(batch=self.batch, alive=self.sequences.get)
@@ -122,17 +121,6 @@ class Planner:
     def step_age_s(self, now: float) -> float:
         """How long ago the step in flight was planned; 0 without one."""
         return now - self._planned_s if self.in_flight else 0.0
-
-    def why_waiting(self, sequence: Sequence, now: float) -> Reason:
-        """Why it is not in the batch: by the latest plan if that looked at it, else by the order.
-
-        Whoever asks has the answer written down too.
-        """
-        wait = sequence.trace.wait
-        said = wait is not None and wait.latest_step == self._joining.step
-        if wait is not None and (said or wait.reason in ("sibling", "engine")):
-            return wait.reason
-        return sequence.trace.waits(self.standing.reason(sequence), now).reason
 
     def load(self) -> Load:
         """How full the worker is."""
@@ -212,7 +200,7 @@ class Planner:
         if self._in_flight is not None:
             raise RuntimeError("the step in flight must be applied before the next is planned")
         self.room.begin()
-        self._joining.step = self._steps
+        self.joining.step = self._steps
         self._set_paused_aside(now)
         self.room.grow_running(now)
         slots, counts = self._rows.next(now)
@@ -369,6 +357,7 @@ class Planner:
     ) -> None:
         in_flight = self._prefilled_in_flight(sequence)
         self.room.leave(sequence)
+        self.meters.left_in_flight(sequence, in_flight)
         sequence.prefilled = max(sequence.prefilled, in_flight)
         self._paused.pop(sequence.stream, None)
         del self.sequences[sequence.stream]
@@ -387,6 +376,7 @@ class Planner:
                 output_tokens=output if keep is None else min(keep, output),
                 hidden=hidden,
                 failure=failure,
+                phases=sequence.phases(now),
             )
         )
         if self._siblings.waits_for(sequence.stream) and not self.in_flight:
