@@ -8,9 +8,12 @@ import anyio.lowlevel
 import attrs
 from anyio import create_task_group
 
+from plancha.accounting.accounting import NoLedger
+from plancha.accounting.journal import PATIENCE_S, Journal
 from plancha.contracts import Allocator, Clock, Executor, Scheduler, Site, Tenant, Text
 from plancha.gateway import Gateway
 from plancha.kernel import Kernel, Worker
+from plancha.ledger import Ledger
 from plancha.plugins import find
 
 
@@ -38,10 +41,13 @@ async def embedded(
     model: str = "tiny",
     clock: Clock = time.monotonic,
     step_deadline_s: float = 0.0,
+    ledger: Ledger | None = None,
+    patience_s: float = PATIENCE_S,
 ) -> AsyncIterator[Kernel]:
     """A loaded, running kernel; `kernel.gateway` takes calls. Ends when the block is left.
 
-    Scheduler and allocator default to the installed plugins `fcfs` and `paged`.
+    Scheduler and allocator default to the installed plugins `fcfs` and `paged`. `patience_s` is for
+    a ledger that does not write.
     """
     limits = limits or Limits()
     worker = Worker(
@@ -60,6 +66,8 @@ async def embedded(
         make_scheduler=scheduler or (lambda site: find("plancha.schedulers", "fcfs")({}, site)),
         make_allocator=allocator or (lambda site: find("plancha.allocators", "paged")({}, site)),
         clock=clock,
+        ledger=ledger or NoLedger(),
+        journal=Journal(patience_s),
     )
     await worker.load(lambda stage: None)
     kernel = Kernel(worker=worker, gateway=Gateway(model, step_deadline_s=step_deadline_s))
