@@ -234,6 +234,23 @@ async def test_who_has_been_replaced_can_never_write_again(place: Place) -> None
     await stale.close()
 
 
+async def test_an_epoch_that_was_raised_shuts_out_a_writer_that_still_has_its_lock(
+    place: Place,
+) -> None:
+    ledger = await place.open()
+    await write_requests(ledger, "r1")
+    place.execute("UPDATE ledger_writers SET epoch = epoch + 1")
+
+    with pytest.raises(LedgerLost):
+        await write_requests(ledger, "r2")
+
+    place.execute("UPDATE ledger_writers SET epoch = epoch - 1")
+    with pytest.raises(LedgerLost):
+        await write_requests(ledger, "r2")
+    assert len(place.rows()) == 2
+    await ledger.close()
+
+
 def take_lock_away(place: Place) -> None:
     """What must not happen to a server that lives: somebody deletes the lock, or its connection."""
     if place.dsn is None:
