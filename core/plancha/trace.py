@@ -94,7 +94,9 @@ class Trace:
         available_blocks: int | None = None,
     ) -> None:
         """The planner looked at it for `step` and did not take it. Twice for one step is once."""
-        wait = self.waits(reason, now)
+        wait = self.wait
+        if wait is None or wait.reason != reason:
+            wait = self.waits(reason, now)
         if wait.latest_step != step:
             wait.latest_step = step
             wait.steps += 1

@@ -45,6 +45,7 @@ class Joining:
     _first: Sequence | None = attrs.field(default=None, init=False)  # of the line, lately
     _needs: int = attrs.field(default=0, init=False)  # blocks, of who was looked at last
     _available: int = attrs.field(default=0, init=False)  # blocks, for it
+    _short: int = attrs.field(default=0, init=False)  # of blocks, with those kept for others
 
     def anyone(self, now: float) -> bool:
         """Whether somebody waits whom its tenant's limit does not hold back."""
@@ -151,17 +152,18 @@ class Joining:
     def _has_room(self, candidate: Sequence, now: float) -> bool:
         self._needs = self.allocator.need(candidate.length, candidate)
         self._available = self.allocator.stats().available
-        short = self._needs + self._spare() - self._available
-        return self.room.clear_for(candidate, short, now)
+        self._short = self._needs + self._spare() - self._available
+        return self.room.clear_for(candidate, self._short, now)
 
     def _note_what_is_short(self, candidate: Sequence, now: float) -> None:
         """It was looked at, does not fit, and holds no more than before."""
-        needs, available = self._needs, self._available
-        if needs + self._spare() <= available and not self.batch.free_slots:
-            candidate.trace.passed_over("slots", self.step, now)
+        needs, available, trace = self._needs, self._available, candidate.trace
+        if self._short <= 0 and not self.batch.free_slots:
+            trace.passed_over("slots", self.step, now)
+        elif needs > available:
+            trace.passed_over("blocks", self.step, now, needs, available)
         else:
-            reason = "blocks" if needs > available else "watermark"
-            candidate.trace.passed_over(reason, self.step, now, needs, available)
+            trace.passed_over("watermark", self.step, now, needs, available)
 
     def _spare(self) -> int:
         """Blocks to be left for others."""
