@@ -34,4 +34,5 @@ class Call:
     # JSON schema, as text, that the output must follow.
     grammar: str | None = attrs.field(default=None, repr=False)
     label: str | None = None
+    traceparent: str | None = None  # the caller's span, as W3C Trace Context writes it
     tenant: str = "default"

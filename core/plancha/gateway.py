@@ -44,6 +44,7 @@ from plancha.overdue import Overdue, patience
 from plancha.prompts import Prompts, shortened
 from plancha.record import Outcome, Record
 from plancha.scraping import Scraping
+from plancha.spans import Spans
 from plancha.stall_watch import StallWatch
 from plancha.startup import STARTING
 from plancha.streams.generation import Generation
@@ -88,6 +89,7 @@ class Gateway:
         self.reason = "loading"
         self.stage = STARTING  # of the worker's start; of interest while it is loading
         self.scraping = Scraping()
+        self.spans: Spans | None = None  # where requests are traced
         self.outboxes = Outboxes(self._ended)
         self.outcomes: Counter[Outcome] = Counter()  # of requests that have ended
         self.load: Load | None = None  # the worker's, after its latest step
@@ -350,6 +352,8 @@ class Gateway:
         outcome = generation.record.outcome
         if outcome is not None:
             self.outcomes[outcome] += 1
+        if generation.span is not None:
+            generation.span.ended(generation.record, generation.streams)
 
     def _asked(self, ask: Ask) -> Record | None:
         try:
@@ -419,7 +423,8 @@ class Gateway:
             created=int(request.created_s),
             input_tokens=sum(int(prompt.size) for prompt in request.prompts),
         )
-        generation = Generation(record, streams, self._outgoing.control, transcript)
+        span = None if self.spans is None else self.spans.begin(call, request.id)
+        generation = Generation(record, streams, self._outgoing.control, transcript, span)
         self.outboxes.add(generation)
         self._records[record.id] = record
         if len(self._records) > REMEMBERED_REQUESTS:
@@ -436,6 +441,8 @@ class Gateway:
         generation = self.outboxes.refuse(rejected)
         if generation is not None:
             generation.transcript = None  # as if it had never been asked
+            if generation.span is not None:
+                generation.span.refused(rejected.failure)
             self._records.pop(generation.record.id, None)
 
 

@@ -179,6 +179,15 @@ class Rejected:
 
 
 @attrs.frozen
+class Phases:
+    """How long a sequence took over each, one after the other, in seconds; 0 where it never was."""
+
+    queued_s: float = 0.0
+    prefill_s: float = 0.0  # from its first place in the batch to its first token
+    decode_s: float = 0.0
+
+
+@attrs.frozen
 class Finished:
     """One stream ended. Exactly one per stream of an accepted request, before its `Settled`.
 
@@ -195,6 +204,7 @@ class Finished:
     output_tokens: int
     hidden: bool = False
     failure: Failure | None = None
+    phases: Phases = Phases()
 
 
 @attrs.frozen

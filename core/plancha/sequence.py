@@ -2,7 +2,7 @@
 
 import attrs
 
-from plancha.messages import InferenceRequest, Int32s
+from plancha.messages import InferenceRequest, Int32s, Phases
 from plancha.trace import Trace
 
 
@@ -54,6 +54,15 @@ class Sequence:
     first_token_s: float | None = None
     last_token_s: float | None = None  # before it left the batch; None: its reader paused it
     trace: Trace = attrs.field(factory=Trace)
+
+    def phases(self, now: float) -> Phases:
+        """How its time was spent, if it ends now."""
+        if not self.joined_once:
+            return Phases(now - self.arrived_s)
+        queued_s = self.joined_s - self.arrived_s
+        if self.first_token_s is None:
+            return Phases(queued_s, now - self.joined_s)
+        return Phases(queued_s, self.first_token_s - self.joined_s, now - self.first_token_s)
 
     @property
     def tenant(self) -> str:

@@ -12,6 +12,7 @@ from plancha.messages import Reload
 from plancha.options import OptionsError, locate
 from plancha.plugins import GROUPS, PluginError, create
 from plancha_app.deployment import Deployment, DeploymentError, PluginTable, parse, understand
+from plancha_app.tracing_table import tracing_problems
 from plancha_ledger.opening import problems_of
 from plancha_texts.hashing import Secrets
 from plancha_texts.keeper import TextKeeper
@@ -43,6 +44,7 @@ def prepare(
     told.extend(openness_problems(deployment))
     deployment = _beside(source, deployment)
     told.extend(ledger_problems(deployment))
+    told.extend(f"tracing.{problem}" for problem in tracing_problems(deployment.tracing))
     if told:
         raise DeploymentError(source, tuple(told))
     return source, deployment

@@ -25,6 +25,7 @@ from plancha.options import (
     structure,
 )
 from plancha_app.tenant_tables import TenantTable, TierTable, tenant_problems, texts_problems
+from plancha_app.tracing_table import TracingTable
 from plancha_ledger.table import LedgerTable
 from plancha_texts.options import TextsTable
 from plancha_texts.retention import Policy
@@ -139,6 +140,7 @@ class Deployment:
     tenants: dict[str, TenantTable] = attrs.field(factory=dict)
     tiers: dict[str, TierTable] = attrs.field(factory=dict)
     texts: TextsTable = attrs.field(factory=TextsTable)
+    tracing: TracingTable = attrs.field(factory=TracingTable)
     scheduler: PluginTable = attrs.field(default=PluginTable("fair-queue"), converter=plugin_table)
     allocator: PluginTable = attrs.field(default=PluginTable("paged"), converter=plugin_table)
     executor: PluginTable = attrs.field(default=PluginTable("torch"), converter=plugin_table)

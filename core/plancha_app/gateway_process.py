@@ -23,6 +23,7 @@ from plancha_app.doors import open_doors
 from plancha_app.draining import drain, end_streams
 from plancha_app.figures_of_all import FiguresOfAll
 from plancha_app.logs import set_level
+from plancha_app.tracing import traced
 from plancha_app.words import Collected, Drain, Listening, Loading, Render, Serving, Update, read
 from plancha_text.text import from_path
 from plancha_texts.keeper import TextKeeper, at_work
@@ -40,7 +41,8 @@ async def work(parent: MessageStream, deployment: Deployment, link: str) -> None
     await gateway.reload(deployment.access, make_reload(deployment))
     figures = FiguresOfAll(parent, gateway.scraping)
     gateway.scraping.collect = figures.collect
-    async with at_work(texts), anyio.create_task_group() as tasks:
+    tracing = traced(gateway, deployment.tracing)
+    async with tracing, at_work(texts), anyio.create_task_group() as tasks:
         addresses = await open_doors(tasks, deployment, gateway, shared_ports=True)
         parent.push(Listening(tuple(addresses)))
         tasks.start_soon(_keep_connected, gateway, link, parent)

@@ -27,6 +27,7 @@ from plancha_app.parent import Parent
 from plancha_app.reloading import reread
 from plancha_app.telling import START_ERRORS, Say, greet, reasons
 from plancha_app.terminal import Terminal
+from plancha_app.tracing import traced
 from plancha_texts.keeper import TextKeeper, at_work
 
 log = structlog.get_logger()
@@ -52,7 +53,8 @@ class Server:
         """Serve until SIGINT or SIGTERM. The exit code: 0, or 1 when it could not serve."""
         code = 0
         try:
-            async with at_work(self.texts), anyio.create_task_group() as tasks:
+            tracing = traced(self.gateway, self.deployment.tracing)
+            async with tracing, at_work(self.texts), anyio.create_task_group() as tasks:
                 await tasks.start(self._stop_on_signal, tasks.cancel_scope)
                 await tasks.start(self._reload_on_signal)
                 self.addresses = await open_doors(tasks, self.deployment, self.gateway)

@@ -63,7 +63,8 @@ def authentication(gateway: Gateway) -> Middleware:
 
 def called_by(request: web.Request, call: Call) -> Call:
     """The call as its caller's, apart from all others in limits, cache and requests."""
-    return attrs.evolve(call, tenant=request[TENANT])
+    traceparent = request.headers.get("traceparent")
+    return attrs.evolve(call, tenant=request[TENANT], traceparent=traceparent)
 
 
 def tenant_on_socket(request: web.Request, gateway: Gateway) -> Callable[[], str]:

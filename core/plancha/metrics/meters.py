@@ -135,6 +135,14 @@ class Meters:
         self.step_tokens.observe(decodes + self.prefill_tokens - prefilled)
         self.generated.update(output)
 
+    def left_in_flight(self, sequence: Sequence, prefilled: int) -> None:
+        """It ends while a step computes its prompt as far as that, which is asked for all the same.
+
+        `sequence.prefilled` is how far it was before.
+        """
+        if sequence.parent is None:
+            self._prompt_computed(sequence, max(0, prefilled - sequence.prefilled))
+
     def ended_by(
         self, sequence: Sequence, reason: FinishReason, failure: Failure | None, now: float
     ) -> None:
@@ -149,7 +157,7 @@ class Meters:
                 self.decode.observe(now - sequence.first_token_s)
 
     def _prefilled(self, sequence: Sequence | None, start: int, count: int) -> None:
-        """A row that was no decode. `sequence` None: it has left meanwhile, nobody pays for it."""
+        """A row that was no decode. `sequence` None: it has left meanwhile."""
         self.prefill_tokens += count
         if sequence is None:
             return
@@ -157,9 +165,12 @@ class Meters:
         new = 0  # the first output of a prompt answers for it
         if sequence.parent is None:
             new = max(0, end - max(start, sequence.prefilled))
-        self.computed_prompt_tokens += new
-        self.prompts[sequence.tenant] += new
+        self._prompt_computed(sequence, new)
         self.replayed_tokens += count - new
+
+    def _prompt_computed(self, sequence: Sequence, tokens: int) -> None:
+        self.computed_prompt_tokens += tokens
+        self.prompts[sequence.tenant] += tokens
 
     def _first_tokens(self, batch: Batch, now: float) -> Counter[str]:
         """How many of each tenant's had their first token since they joined, in this step."""

@@ -12,6 +12,7 @@ import structlog
 from plancha.failure import STALLED, Failure, RequestFailed, engine_error
 from plancha.messages import Bill, Cancel, Control
 from plancha.record import Record
+from plancha.spans import Span
 from plancha.streams.outbox import Delta, Stream
 from plancha.streams.transcript import Transcript
 
@@ -40,6 +41,7 @@ class Generation:
     streams: tuple[Stream, ...]
     _send_control: Callable[[Control], None]
     transcript: Transcript | None = None  # of a tenant whose texts are kept
+    span: Span | None = None  # where requests are traced
     more: bool = False  # `take` has something to give, or to say
     ended: bool = False  # everything has been taken, or it broke off
     queued: bool = False  # for its turn to be woken
