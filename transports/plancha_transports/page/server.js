@@ -1,0 +1,44 @@
+import { Failure, fromResponse } from "./failure.js";
+
+const BASE = new URL("..", import.meta.url);
+const STORED = "plancha.key";
+const PATIENCE_MS = 8000;
+
+/** The server that this page came from, called with the key if there is one. */
+export class Server {
+  get key() {
+    return sessionStorage.getItem(STORED);
+  }
+
+  /** @param {string | null} key null: forget it */
+  set key(key) {
+    if (key === null) sessionStorage.removeItem(STORED);
+    else sessionStorage.setItem(STORED, key);
+  }
+
+  /** The JSON at `path`. Throws a `Failure`. */
+  async get(path) {
+    const headers = this.key ? { Authorization: `Bearer ${this.key}` } : {};
+    const signal = AbortSignal.timeout(PATIENCE_MS);
+    let response;
+    try {
+      response = await fetch(new URL(path, BASE), { headers, signal, cache: "no-store" });
+    } catch {
+      throw new Failure("The server cannot be reached.", { code: "unreachable" });
+    }
+    if (!response.ok) throw await fromResponse(response);
+    return response.json();
+  }
+
+  /** A socket that is being opened. The key goes as a subprotocol, never in the address. */
+  connect() {
+    const url = new URL("v1/stream", BASE);
+    url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
+    return new WebSocket(url, this.key ? ["plancha", `key.${base64url(this.key)}`] : ["plancha"]);
+  }
+}
+
+function base64url(text) {
+  const bytes = String.fromCharCode(...new TextEncoder().encode(text));
+  return btoa(bytes).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+}
