@@ -58,6 +58,17 @@ class Traffic:
         simulation.take_frame()
         simulation.check_books()
 
+    def check_meters(self) -> None:
+        """What was measured is what was told: each prompt token once, and no token of nobody."""
+        meters, ends = self.simulation.planner.meters, self.simulation.finished.values()
+        prompts = meters.computed_prompt_tokens + meters.cached_prompt_tokens
+        assert prompts == meters.prompts.total() == sum(end.prompt_tokens for end in ends)
+        outputs = [len(output) for output in self.simulation.outputs.values()]
+        assert meters.generated.total() == sum(outputs)
+        assert meters.ended.total() == len(ends)
+        assert meters.first_token.count == sum(1 for output in outputs if output)
+        assert meters.inter_token.count <= sum(output - 1 for output in outputs if output)
+
     def check_answers(self) -> None:
         for stream, (ids, asked) in self.asked.items():
             expected = chain(ids, asked)
@@ -88,3 +99,4 @@ def test_every_stream_ends_once_with_its_own_tokens(
     assert set(simulation.finished) == set(traffic.asked)
     assert simulation.allocator.stats().available == blocks
     traffic.check_answers()
+    traffic.check_meters()
