@@ -103,7 +103,9 @@ async def test_addresses_lead_to_doors_and_nowhere_else(
 
 async def test_models_invented_by_clients_leave_no_trace(serve: Any, says: Any) -> None:
     async with serve(says("Hi")) as server:
-        await server.post("/v1/completions", {"prompt": "x"})
+        for model in ("tiny", "m-0", None):  # one answer of each status
+            await server.post("/v1/completions", {"model": model, "prompt": "x"})
+        await metrics(server)
         before = await metrics(server)
         for number in range(300):
             name = f"m-{number}" if number else "x" * 10_000
