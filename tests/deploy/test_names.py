@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -41,8 +41,8 @@ Family = tuple[str, frozenset[str]]
 
 
 @pytest.fixture
-async def exported(monkeypatch: pytest.MonkeyPatch) -> dict[str, Family]:
-    """Every family that a server of several processes with a GPU tells, by its name in the docs."""
+async def exposition(monkeypatch: pytest.MonkeyPatch) -> str:
+    """All that a server of several processes with a GPU tells."""
     monkeypatch.setitem(sys.modules, "pynvml", nvml())
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     async with embedded(ChainExecutor(GEOMETRY), byte_text()) as kernel:
@@ -59,7 +59,13 @@ async def exported(monkeypatch: pytest.MonkeyPatch) -> dict[str, Family]:
         worker = cast(Child, SimpleNamespace(name="worker", starts=1))
         figures = GatewayFigures(worker, [gateway])
         scraping.collect = figures.collect
-        return families(await scraped(kernel.gateway))
+        return await scraped(kernel.gateway)
+
+
+@pytest.fixture
+async def exported(exposition: str) -> dict[str, Family]:
+    """Every family of it, by its name in the docs."""
+    return families(exposition)
 
 
 async def scraped(gateway: Any) -> str:
@@ -163,6 +169,14 @@ def rows_of_table() -> Iterator[tuple[str, str, frozenset[str]]]:
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if line.startswith("| `"):
             yield cells[0].strip("`"), cells[1], frozenset(re.findall(r"`(\w+)`", cells[2]))
+
+
+async def test_names_are_as_prometheus_has_them(
+    exposition: str, program: Callable[[str], str]
+) -> None:
+    command = [program("promtool"), "check", "metrics"]
+    found = await anyio.run_process(command, input=exposition.encode(), check=False)
+    assert (found.returncode, found.stdout, found.stderr) == (0, b"", b"")
 
 
 def test_names_are_found_in_queries() -> None:

@@ -51,6 +51,18 @@ async def test_each_gateway_tells_the_figures_of_all_and_each_family_by_gateway(
             assert starts == {"worker": 1, "gateway-1": 1, "gateway-2": 1}
 
 
+async def test_the_workers_figures_come_once_through_whichever_gateway(server: Server) -> None:
+    for name in server.gateways().values():
+        async with client_of(server, name) as client:
+            await complete(client, 3)
+            found = await scrape(client)
+        alone: frozenset[tuple[str, str]] = frozenset()
+        assert found["plancha_worker_up", alone] == 1
+        assert found["plancha_running_sequences", alone] == 0
+        assert found["plancha_time_to_first_token_seconds_count", alone] >= 1
+        assert found["plancha_worker_process_resident_memory_bytes", alone] > 0
+
+
 async def test_a_gateway_or_a_worker_that_stands_still_hides_nobody_elses_figures(
     tmp_path: Path,
 ) -> None:
