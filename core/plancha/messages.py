@@ -40,7 +40,8 @@ class InferenceRequest:
     many as context and pool hold; with `clamp` it is no more than that either, else it must fit.
 
     With `stop_strings` the gateway has the last word on how much of each output is kept: it answers
-    a stream's end with `Truncate`. `label`, `model` and `created_s` are for the ledger.
+    a stream's end with `Truncate`, or with `Cancel` if it failed, unless it had cancelled it.
+    `label`, `model` and `created_s` are for the ledger.
     """
 
     id: str
@@ -86,8 +87,8 @@ class Cancel:
 class Truncate:
     """The stream ends with its first `keep` output tokens.
 
-    Either a stop string matched, or the stream had ended by itself and this is how much of it is
-    kept: the gateway says so of every stream of a request with `stop_strings`.
+    Either a stop string matched, or it had ended by itself and this is how much of it is kept (see
+    `InferenceRequest`).
     """
 
     stream: int

@@ -330,6 +330,17 @@ def test_with_stop_strings_the_worker_is_told_how_much_was_taken(reason: FinishR
     assert desk.controls == [Truncate(1, 2)]
 
 
+def test_with_stop_strings_a_failure_that_was_taken_is_the_last_word_too() -> None:
+    desk = Desk()
+    failed, matched = desk.open(1, stop=("xyz",)), desk.open(2, stop=("AB",))
+    desk.step({1: 65, 2: 65})
+    desk.step({2: 66})
+    desk.step({2: 67}, Finished(1, "error", 1, 1), Finished(2, "error", 1, 3))
+    desk.outboxes.wake_all()
+    assert text_of(failed) + text_of(matched) == "A"
+    assert desk.controls == [Cancel(1, "failed"), Truncate(2, 2)]
+
+
 def test_a_client_that_leaves_before_it_took_all_leaves_the_worker_with_what_it_computed() -> None:
     desk = Desk()
     ended, running, plain = desk.open(1, stop=("x",)), desk.open(2, stop=("x",)), desk.open(3)

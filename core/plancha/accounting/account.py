@@ -30,18 +30,21 @@ class Output:
         """The worker is done with it."""
         self.sequence = None
         self.input_tokens, self.output_tokens = finished.prompt_tokens, finished.output_tokens
-        if finished.reason in ("stop", "length"):
-            self.settled = self.cut or not gateway_decides
+        if finished.reason == "cancelled":
+            self.outcome, self.settled = self.cancelled_as, True
             return
-        self.outcome = "failed" if finished.reason == "error" else self.cancelled_as
-        self.settled = True
+        self.outcome = "failed" if finished.reason == "error" else "completed"
+        self.settled = self.cut or not gateway_decides
 
     def truncate(self, keep: int) -> None:
-        """Its gateway's last word. While it runs the planner does the cutting."""
+        """Its gateway's last word. While it runs the planner does the cutting.
+
+        Even if it failed: the client had all of its answer before that.
+        """
         self.cut = True
         if self.sequence is None and not self.settled:
             self.output_tokens = max(0, min(keep, self.output_tokens))
-            self.settled = True
+            self.outcome, self.settled = "completed", True
 
     def cancel(self, cancel: Cancel) -> None:
         """Nobody is there to say how much is kept: all that was computed."""

@@ -6,7 +6,16 @@ import attrs
 
 from plancha.contracts import TextStream
 from plancha.failure import Failure, engine_error
-from plancha.messages import Control, Finished, FinishReason, Int32s, Pause, Resume, Truncate
+from plancha.messages import (
+    Cancel,
+    Control,
+    Finished,
+    FinishReason,
+    Int32s,
+    Pause,
+    Resume,
+    Truncate,
+)
 from plancha.streams.token_logprobs import TokenLogprob
 
 
@@ -59,7 +68,7 @@ class Stream:
         """Whether the worker computes it, or waits for its gateway's last word."""
         if self.finished is None or self.closed:
             return not self.closed
-        return self.stop_strings and self.finished.reason in ("stop", "length")
+        return self.stop_strings and self.finished.reason != "cancelled"
 
     def take(self, most: int, send_control: Callable[[Control], None]) -> list[Delta]:
         """The next tokens, `most` at most, and the end behind the last; may send a `Truncate`."""
@@ -110,10 +119,12 @@ class Stream:
     def _close(
         self, finished: Finished, deltas: list[Delta], send_control: Callable[[Control], None]
     ) -> None:
-        if self.is_waited_for:
-            send_control(Truncate(self.number, self.output_tokens))  # all of it is kept
+        failed, waited_for = finished.reason == "error", self.is_waited_for
         self.closed = True
-        if finished.reason == "error":
+        if waited_for:
+            all_of_it = Truncate(self.number, self.output_tokens)
+            send_control(Cancel(self.number, "failed") if failed else all_of_it)
+        if failed:
             self.failure = finished.failure or engine_error()
         else:
             deltas.append(Delta(self.index, None, self.text.finish(), finished.reason))
