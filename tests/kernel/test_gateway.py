@@ -175,6 +175,11 @@ async def test_who_reads_too_slowly_does_not_wait_for_a_step(
             await gated.run(1)
             await until(lambda: bool(generation.streams[0].tokens))
             generation.hold(1)
+            planner = kernel.planner
+            assert planner is not None
+            await until(lambda: all(each.paused for each in planner.sequences.values()))
+            assert waited_for[-1]  # for the step in flight
+            gated.commit()
             await until(lambda: not waited_for[-1])
             assert kernel.gateway.running == 1
             gated.open()
