@@ -56,9 +56,22 @@ class Output:
     def abandon(self, outcome: Outcome, lengths: Seq[int], computed: Seq[int]) -> None:
         """It ends here and now, with what was computed."""
         if self.sequence is not None:
-            self.input_tokens, self.output_tokens = _counted(self.sequence, lengths, computed)
+            self.input_tokens, self.output_tokens = self.counted(lengths, computed)
             self.outcome, self.sequence = outcome, None
         self.settled = True
+
+    def counted(self, lengths: Seq[int], computed: Seq[int]) -> tuple[int, int]:
+        """Input tokens that it answers for, and output tokens, so far."""
+        sequence = self.sequence
+        if sequence is None:
+            return self.input_tokens, self.output_tokens
+        prompt, prefilled, slot = sequence.prompt_tokens, sequence.prefilled, sequence.slot
+        if slot is None:
+            length = sequence.length
+        else:
+            length = lengths[slot]
+            prefilled = max(prefilled, min(computed[slot], prompt))
+        return prefilled if sequence.parent is None else 0, length - prompt
 
 
 @attrs.define(eq=False)
@@ -67,8 +80,13 @@ class Account:
 
     request: InferenceRequest
     outputs: dict[int, Output]  # by stream, in their order
-    cached: dict[int, int] = attrs.field(factory=dict)  # by prompt, once its first output joined
-    checkpoint: Counts | None = None  # what was written last
+    checkpoint: tuple[int, int, int] = (0, 0, 0)  # as `counted` then
+    _first: Output = attrs.field(init=False)
+    _cached_tokens: int = attrs.field(default=0, init=False)
+    _joined: set[int] = attrs.field(factory=set, init=False)  # prompts of which an output has
+
+    def __attrs_post_init__(self) -> None:
+        self._first = next(iter(self.outputs.values()))
 
     @classmethod
     def of(cls, sequences: tuple[Sequence, ...]) -> "Account":
@@ -96,32 +114,31 @@ class Account:
         Another one may have to compute the prompt again, should the first end before it has, and
         finds what the first had computed: that was no saving.
         """
-        self.cached.setdefault(self.outputs[stream].prompt, cached_tokens)
+        prompt = self.outputs[stream].prompt
+        if prompt not in self._joined:
+            self._joined.add(prompt)
+            self._cached_tokens += cached_tokens
 
-    def counts(self, lengths: Seq[int] = (), computed: Seq[int] = ()) -> Counts:
-        """So far; of those in the batch by its columns, so once all have ended without."""
-        inputs = [0] * len(self.request.prompts)
-        output_tokens = 0
-        for output in self.outputs.values():
-            tokens = output.input_tokens, output.output_tokens
-            if output.sequence is not None:
-                tokens = _counted(output.sequence, lengths, computed)
-            inputs[output.prompt] = max(inputs[output.prompt], tokens[0])
-            output_tokens += tokens[1]
-        input_tokens = sum(inputs)
+    def counted(self, lengths: Seq[int] = (), computed: Seq[int] = ()) -> tuple[int, int, int]:
+        """Input, cached and output tokens so far, of those in the batch by its columns."""
+        if len(self.outputs) == 1:  # as most, and the batch may be full of them
+            input_tokens, output_tokens = self._first.counted(lengths, computed)
+        else:
+            inputs = [0] * len(self.request.prompts)
+            output_tokens = 0
+            for output in self.outputs.values():
+                own, tokens = output.counted(lengths, computed)
+                inputs[output.prompt] = max(inputs[output.prompt], own)
+                output_tokens += tokens
+            input_tokens = sum(inputs)
+        return input_tokens, min(input_tokens, self._cached_tokens), output_tokens
+
+    def counts(self, counted: tuple[int, int, int]) -> Counts:
+        """The same for the ledger."""
+        input_tokens, cached_tokens, output_tokens = counted
         return Counts(
             request=self.request.id,
             input_tokens=input_tokens,
-            cached_tokens=min(input_tokens, sum(self.cached.values())),
+            cached_tokens=cached_tokens,
             output_tokens=output_tokens,
         )
-
-
-def _counted(sequence: Sequence, lengths: Seq[int], computed: Seq[int]) -> tuple[int, int]:
-    """Input tokens that it answers for, and output tokens, of one that has not ended."""
-    length, prefilled, slot = sequence.length, sequence.prefilled, sequence.slot
-    if slot is not None:
-        length = lengths[slot]
-        prefilled = max(prefilled, min(computed[slot], sequence.prompt_tokens))
-    first = sequence.parent is None
-    return prefilled if first else 0, length - sequence.prompt_tokens

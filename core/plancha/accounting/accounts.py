@@ -69,10 +69,10 @@ class Accounts:
         lengths, computed = self._batch.length.tolist(), self._batch.computed.tolist()
         changed: list[Counts] = []
         for account in self._begun.values():
-            counts = account.counts(lengths, computed)
-            if counts != account.checkpoint:
-                account.checkpoint = counts
-                changed.append(counts)
+            counted = account.counted(lengths, computed)
+            if counted != account.checkpoint:
+                account.checkpoint = counted
+                changed.append(account.counts(counted))
         self.journal.count(changed)
 
     def abandon(self, outcome: Outcome) -> None:
@@ -118,7 +118,7 @@ class Accounts:
         for stream in streams:
             del self._accounts[stream]
         self._begun.pop(account.request.id, None)
-        counts, finished_s = account.counts(), self._wall()
+        counts, finished_s = account.counts(account.counted()), self._wall()
         bill = Bill(
             streams=streams,
             input_tokens=counts.input_tokens,
