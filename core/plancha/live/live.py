@@ -21,7 +21,10 @@ FRESH_S = 0.25
 """For so long an answer is given again, however many ask."""
 
 MOST_BUSY = 0.05
-"""Of the event loop's time, for looking; a look that takes long is given again for longer."""
+STALE_S = 2.0
+"""Of the event loop's time, for looking: a look that took long is given again for longer, but not
+for longer than that.
+"""
 
 MOST_SEQUENCES = 256
 """Told of one by one."""
@@ -61,7 +64,7 @@ class Live:
             began = time.perf_counter()
             self._snapshot = take(self.planner, self.site, now)
             took_s = time.perf_counter() - began
-            self._fresh_until_s = now + max(FRESH_S, took_s / MOST_BUSY)
+            self._fresh_until_s = now + min(max(FRESH_S, took_s / MOST_BUSY), STALE_S)
             self._told.clear()
         return self._snapshot
 

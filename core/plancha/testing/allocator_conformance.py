@@ -240,6 +240,7 @@ class Traffic:
         held = {block for each in self.running for block in each.blocks}
         assert stats.used == len(held), f"{self._where}: {stats.used} used, {len(held)} held"
         assert stats.free + stats.used + stats.cached == stats.total, f"{self._where}: blocks lost"
+        self._look_at_cached(held)
         for sequence in self.running:
             content = self._device[sequence.blocks].reshape(-1)[: sequence.length]
             known = sequence.token_ids[: sequence.length]
@@ -247,3 +248,14 @@ class Traffic:
             assert not sequence.host_blocks, f"{self._where}: who runs holds host blocks"
         for sequence in self.waiting:
             assert not sequence.blocks, f"{self._where}: who waits holds blocks"
+
+    def _look_at_cached(self, held: set[int]) -> None:
+        """Who says which blocks are cached names as many as it counts, and none that is held."""
+        find_cached = getattr(self.allocator, "cached_blocks", None)
+        if find_cached is None:
+            return
+        found = list(find_cached())
+        cached = set(found)
+        assert len(found) == len(cached), f"{self._where}: a block is cached twice"
+        assert len(cached) == self.allocator.stats().cached, f"{self._where}: {cached} are cached"
+        assert not cached & held, f"{self._where}: {cached & held} are cached, and held"

@@ -1,9 +1,9 @@
 import { drawCell, HELD, OTHER, SHARED } from "./cell.js";
 import { Hues } from "./hues.js";
 
-const TALLEST = 280;
+const TALLEST = 230;
 const LARGEST = 18;
-const COOLS_IN_MS = 1200;
+const COOLS_IN_MS = 800;
 
 /**
  * The pool, a cell a block. Blocks that have just been handed out glow and cool down, unless the
@@ -119,7 +119,7 @@ export class BlockMap {
   #glow({ x, y, size }, index, now, faint) {
     const since = this.#heated.get(index);
     if (since === undefined || faint) return;
-    this.#pen.globalAlpha = Math.max(0, 1 - (now - since) / COOLS_IN_MS) ** 1.5;
+    this.#pen.globalAlpha = Math.max(0, 1 - (now - since) / COOLS_IN_MS) ** 2;
     this.#pen.fillStyle = this.#colours.bright;
     this.#pen.fillRect(x, y, size, size);
   }

@@ -6,14 +6,14 @@ export const OTHER = 2;
 export const HELD = 3;
 export const SHARED = 4;
 
-const SMALL = 6;
+const SMALL = 5;
 
 /**
  * @param {CanvasRenderingContext2D} pen
  * @param {{x: number, y: number, size: number}} at
  * @param {number} state one of the above
  * @param {string} own the tenant's colour
- * @param {{panel: string, cold: string, other: string, edge: string}} colours
+ * @param {{panel: string, cold: string, cached: string, other: string}} colours
  */
 export function drawCell(pen, { x, y, size }, state, own, colours) {
   switch (state) {
@@ -21,9 +21,8 @@ export function drawCell(pen, { x, y, size }, state, own, colours) {
       drawFree(pen, x, y, size, colours.cold);
       break;
     case CACHED:
-      pen.strokeStyle = colours.edge;
-      pen.lineWidth = 1;
-      pen.strokeRect(x + 0.5, y + 0.5, Math.max(1, size - 1), Math.max(1, size - 1));
+      pen.fillStyle = colours.cached;
+      pen.fillRect(x, y, size, size);
       break;
     case OTHER:
       drawOther(pen, x, y, size, colours);
@@ -56,7 +55,7 @@ function drawOther(pen, x, y, size, { other, panel }) {
 
 function drawHole(pen, x, y, size, panel) {
   const hole = Math.max(2, Math.round(size / 3));
-  const inset = Math.floor((size - hole) / 2);
+  const inset = (size - hole) / 2;
   pen.fillStyle = panel;
   pen.fillRect(x + inset, y + inset, hole, hole);
 }

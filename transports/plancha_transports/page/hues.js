@@ -23,8 +23,9 @@ export class Hues {
       tenants: Array.from({ length: HUES }, (_, number) => named(`tenant-${number}`)),
       panel: named("panel"),
       cold: named("cold"),
+      cached: named("cached"),
+      ink: named("ink"),
       other: named("other"),
-      edge: named("strong-line"),
       bright: named("bright"),
     };
   }

@@ -19,7 +19,7 @@ export class Live {
   #batch = new Batch(byId("batch"), this.#hues);
   #tenants = new Tenants(byId("tenants"), this.#hues, (name) => this.#choose(name));
   #tokens = new Plot("Tokens/s", rate);
-  #first = new Plot("Time to first token", duration);
+  #first = new Plot("First token", duration);
   #inter = new Plot("Between tokens", duration);
   #chosen = null;
   #latest = null;

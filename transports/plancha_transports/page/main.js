@@ -26,8 +26,8 @@ async function begin() {
   try {
     const models = (await server.get("v1/models")).data.map((model) => model.id);
     playground.offer(models);
-    if (models.length === 0) await notReady();
-    else stream.open();
+    if (models.length) stream.open();
+    else if (await isStarting()) return;
   } catch (failure) {
     playground.offer([]);
     stream.close();
@@ -38,14 +38,21 @@ async function begin() {
     }
     state(failure.message);
     waiting = setTimeout(begin, 1000 * (failure.retryAfterS ?? 0) || AGAIN_MS);
+    return;
   }
   live.restart();
 }
 
-async function notReady() {
-  const { status, reason } = await server.get("health/ready").catch((failure) => failure);
-  state(status === "ready" ? "Your key may use no model here" : `Not ready: ${reason ?? "loading"}`);
+/** Why nothing can be asked; it is looked at again later. */
+async function isStarting() {
   waiting = setTimeout(begin, AGAIN_MS);
+  const { status, reason, phase, percent } = await server.startup();
+  if (status === "ready") {
+    state("Your key may use no model here");
+    return false;
+  }
+  state(`Not ready: ${reason || phase}${percent ? `, ${percent} %` : ""}`);
+  return true;
 }
 
 function told(connection) {

@@ -27,7 +27,7 @@ export class Plot {
     this.node = element(
       "div", { class: "plot" },
       element("h3", {}, name), this.#now,
-      element("div", { class: "drawn" }, this.#svg, this.#top),
+      element("div", { class: "drawn" }, this.#top, this.#svg),
       element("div", { class: "times", "aria-hidden": "true" },
         element("span", {}, "2 min ago"), element("span", {}, "now")),
     );
@@ -56,7 +56,7 @@ export class Plot {
       this.#now.dataset.said = `${said} ${worstNow}`;
       this.#now.replaceChildren(said);
       if (worstNow !== null) {
-        this.#now.append(" ", element("small", {}, `p99 ${this.#format(worstNow)}`));
+        this.#now.append(" ", element("small", {}, element("span", {}, "median, "), `p99 ${this.#format(worstNow)}`));
       }
     }
     const label = `${this.#name}, the last two minutes: now ${said}, at most ${this.#format(highest)}`;
@@ -80,11 +80,11 @@ function path(points, value, nowS, top) {
   return drawn;
 }
 
-/** To 1, 2 or 5 times a power of ten, so that the scale seldom moves. */
+/** To a round number, so that the scale seldom moves. */
 function roundUp(value) {
   if (value <= 0) return 0;
   const power = 10 ** Math.floor(Math.log10(value));
-  return power * [1, 2, 5, 10].find((step) => step * power >= value * 0.999);
+  return power * [1, 1.5, 2, 3, 4, 5, 6, 8, 10].find((step) => step * power >= value * 0.999);
 }
 
 function svg(name, attributes) {

@@ -30,6 +30,14 @@ export class Server {
     return response.json();
   }
 
+  /** How far the server's start is. Throws a `Failure` when it cannot be reached. */
+  async startup() {
+    const response = await fetch(new URL("health/startup", BASE), { cache: "no-store" }).catch(() => {
+      throw new Failure("The server cannot be reached.", { code: "unreachable" });
+    });
+    return response.json();
+  }
+
   /** A socket that is being opened. The key goes as a subprotocol, never in the address. */
   connect() {
     const url = new URL("v1/stream", BASE);

@@ -47,6 +47,6 @@ function entry(state, name) {
   const pen = canvas.getContext("2d");
   const colours = Hues.colours(document.documentElement);
   pen.scale(scale, scale);
-  drawCell(pen, { x: 0, y: 0, size: SIZE }, state, colours.tenants[0], colours);
+  drawCell(pen, { x: 0, y: 0, size: SIZE }, state, colours.ink, colours);
   return item;
 }

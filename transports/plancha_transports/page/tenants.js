@@ -10,6 +10,7 @@ export class Tenants {
   #onChoose;
   #rows = new Map();
   #body = element("tbody", { role: "rowgroup" });
+  #nobody = element("p", { class: "quiet hint" }, "Nobody has asked for anything yet.");
   #chosen = null;
 
   /**
@@ -26,6 +27,7 @@ export class Tenants {
       element("table", { class: "tenants", role: "table", "aria-labelledby": "tenants-title" },
         element("thead", { role: "rowgroup" }, element("tr", { role: "row" }, ...heads)),
         this.#body),
+      this.#nobody,
     );
   }
 
@@ -34,6 +36,7 @@ export class Tenants {
    * @param {Map<string, number>} tokensPerS
    */
   show(tenants, tokensPerS) {
+    this.#nobody.hidden = tenants.length > 0;
     const most = Math.max(1, ...tenants.map((each) => each.waiting));
     const names = new Set(tenants.map((each) => each.name));
     for (const [name, row] of this.#rows) {
@@ -68,7 +71,7 @@ export class Tenants {
     button.addEventListener("click", () => this.#choose(this.#chosen === name ? null : name));
     const cells = values.map((value, column) => {
       const label = COLUMNS[column + 1];
-      const cell = element("td", { role: "cell", "data-label": label }, value);
+      const cell = element("td", { role: "cell", "data-label": label.replace(" wait", "") }, value);
       if (label === "Waiting") {
         cell.classList.add("queue");
         cell.prepend(bar);
