@@ -11,7 +11,7 @@ TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 # On Linux, PyPI's torch carries CUDA; builds without it are called +cpu. See docs/decisions/0004.
 TORCH ?= torch==$(TORCH_VERSION)$(if $(filter Linux,$(shell uname -s)),+cpu)
 
-.PHONY: help venv serve test fuzz check format bench bench-step bench-memory bench-fairness bench-fairness-server bench-overload bench-overload-server bench-door bench-ledger build constraints clean
+.PHONY: help venv serve test fuzz check format bench bench-step bench-memory bench-fairness bench-fairness-server bench-overload bench-overload-server bench-door bench-ledger docs build constraints clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -74,6 +74,9 @@ bench-door: $(READY) ## streaming front ends beside ours; fetches the ones compa
 
 bench-ledger: $(READY) ## what a commit of the usage ledger costs; ARGS="--postgres DSN" for both stores
 	$(BIN)/python benchmarks/ledger_time.py $(ARGS)
+
+docs: $(READY) ## write docs/configuration.md anew, from the settings' definitions
+	$(BIN)/python -m plancha_app.settings.page > docs/configuration.md
 
 build: $(READY) ## a wheel in dist/
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .

@@ -13,7 +13,7 @@ from plancha.sequence import Sequence
 
 @attrs.frozen
 class ContiguousOptions:
-    """`contiguous` has no options of its own."""
+    """A slab of the whole context for every sequence, to compare with. It has no options."""
 
 
 def contiguous(options: Mapping[str, Any], site: Site) -> "Contiguous":

@@ -21,9 +21,10 @@ from plancha_allocators.prefix_hashes import block_hashes
 
 @attrs.frozen
 class PagedOptions:
-    """The `[allocator]` table of `paged`."""
+    """Blocks are handed out as tokens need them; who must give way is computed again later."""
 
     prefix_cache: bool = True
+    """Whether prompts of one tenant that begin alike share their blocks."""
 
 
 def paged(options: Mapping[str, Any], site: Site) -> "Paged":

@@ -14,9 +14,10 @@ from plancha_allocators.paged import Paged, columns
 
 @attrs.frozen
 class PagedSwapOptions:
-    """The `[allocator]` table of `paged-swap`."""
+    """As `paged`, and who must give way may wait in host memory: `swap_memory` of the executor."""
 
     prefix_cache: bool = True
+    """As of `paged`."""
 
 
 def paged_swap(options: Mapping[str, Any], site: Site) -> "PagedSwap":

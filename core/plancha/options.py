@@ -46,6 +46,7 @@ __all__ = [
     "multiple_of",
     "parse_size",
     "power_of_two",
+    "requirement",
     "shown",
     "structure",
 ]
@@ -207,13 +208,17 @@ def _unknown(key: str, given: object, fields: "Mapping[str, attrs.Attribute[Any]
     return Problem(key=_quoted(key), value=value, right=right, valid=valid)
 
 
-def _right(field: "attrs.Attribute[Any]") -> str:
-    """What the field takes, as in "must be a whole number from 1 to 8"."""
+def requirement(field: "attrs.Attribute[Any]") -> str:
+    """What the field takes, as in "a whole number from 1 to 8"."""
     converter: object = field.converter
     if converter is not None:
-        return f"must be {SIZE if converter is parse_size else describe(field.type)}"
+        return SIZE if converter is parse_size else describe(field.type)
     checks = " and ".join(check.right for check in _checks(field))
-    return f"must be {describe(field.type)} {checks}".rstrip()
+    return f"{describe(field.type)} {checks}".rstrip()
+
+
+def _right(field: "attrs.Attribute[Any]") -> str:
+    return f"must be {requirement(field)}"
 
 
 def _checks(field: "attrs.Attribute[Any]") -> list[Check]:

@@ -33,13 +33,18 @@ from plancha_texts.retention import Policy
 
 @attrs.frozen(kw_only=True)
 class Model:
-    """`[model]`: which model, and what clients call it."""
+    """Which model, and what clients call it."""
 
-    name: str = attrs.field(  # a built-in name, hf:org/name, or a path
+    name: str = attrs.field(
         default="smollm2", validator=Check("of visible characters", str.isprintable)
     )
-    served_name: str | None = None  # what `model` says in requests; None: follows from `name`
-    public_prefixes: tuple[str, ...] = ()  # prompts' beginnings that tenants may share in the cache
+    """A built-in name, `hf:organisation/name`, or the path of a GGUF file or of a folder."""
+
+    served_name: str | None = None
+    """What `model` says in requests. Left out: `name`; of a path its last part."""
+
+    public_prefixes: tuple[str, ...] = ()
+    """Beginnings of prompts whose cached blocks all tenants may share."""
 
     @property
     def public_name(self) -> str:
@@ -52,33 +57,61 @@ class Model:
 
 @attrs.frozen(kw_only=True)
 class Batch:
-    """`[batch]`: how much is computed, and how much waits, at most."""
+    """How much is computed at once, and how much waits, at most."""
 
     max_sequences: int = attrs.field(default=64, validator=between(1, 4096))
+    """Answers that are generated side by side."""
+
     max_batched_tokens: int = attrs.field(default=128, validator=between(1, 65536))
+    """Prompt and output tokens that one step computes. Fewer make streams steadier, more make
+    long prompts faster. At least `max_sequences` and `kv.block_size` together."""
+
     max_waiting: int = attrs.field(default=1024, validator=between(1, 1_000_000))
-    inter_token_target_s: float = attrs.field(default=0.5, validator=at_least(0))  # 0: none
-    queue_timeout_s: float = attrs.field(default=60.0, validator=at_least(0))  # 0: no limit
+    """Sequences that may queue, of all tenants; beyond that requests get a 429."""
+
+    inter_token_target_s: float = attrs.field(default=0.5, validator=at_least(0))
+    """Prompts are held back so that a step with running answers takes no longer. 0: they are not.
+    """
+
+    queue_timeout_s: float = attrs.field(default=60.0, validator=at_least(0))
+    """Who has not begun by then gets a 503. 0: no limit."""
 
 
 @attrs.frozen(kw_only=True)
 class Kv:
-    """`[kv]`: what executor and allocator must agree on."""
+    """The KV cache, as far as executor and allocator must agree on it."""
 
     block_size: int = attrs.field(default=16, validator=power_of_two(8, 256))
+    """Tokens that a block holds."""
 
 
 @attrs.frozen(kw_only=True)
 class Server:
-    """`[server]`: the process itself, or its processes."""
+    """The process itself, or its processes."""
 
-    anonymous: str | None = None  # tenant of who calls without a key; None: see `access`
-    gateways: int = attrs.field(default=0, validator=between(0, 64))  # processes; 0: all in one
+    anonymous: str | None = None
+    """The tenant of whoever calls without a key. Left out: nobody gets in without one, as soon as
+    any tenant has one; until then everybody is the tenant `default`, and the server starts only
+    where no other machine can reach it."""
+
+    gateways: int = attrs.field(default=0, validator=between(0, 64))
+    """Processes of their own that talk to clients, beside one that computes. 0: all in one."""
+
     drain_timeout_s: float = attrs.field(default=30.0, validator=at_least(0))
-    step_deadline_s: float = attrs.field(default=60.0, validator=at_least(0))  # 0: no limit
-    hang_timeout_s: float = attrs.field(default=30.0, validator=at_least(0))  # 0: no limit
+    """After SIGTERM, how long running answers may take to finish."""
+
+    step_deadline_s: float = attrs.field(default=60.0, validator=at_least(0))
+    """`/health/ready` says 503 while a step takes longer. 0: however long it takes."""
+
+    hang_timeout_s: float = attrs.field(default=30.0, validator=at_least(0))
+    """With `gateways`: a process whose event loop stands still for so long is ended and started
+    again, however long a step may take. 0: never."""
+
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    log_format: Literal["auto", "console", "json"] = "auto"  # auto: console on a terminal
+    """The least that is logged."""
+
+    log_format: Literal["auto", "console", "json"] = "auto"
+    """`auto` is `console` on a terminal and `json` elsewhere."""
 
 
 @attrs.frozen
@@ -135,18 +168,26 @@ class Deployment:
     model: Model = attrs.field(factory=Model)
     batch: Batch = attrs.field(factory=Batch)
     kv: Kv = attrs.field(factory=Kv)
-    server: Server = attrs.field(factory=Server)
-    ledger: LedgerTable | None = None  # None: usage is remembered only while the process lives
-    tenants: dict[str, TenantTable] = attrs.field(factory=dict)
-    tiers: dict[str, TierTable] = attrs.field(factory=dict)
-    texts: TextsTable = attrs.field(factory=TextsTable)
-    tracing: TracingTable = attrs.field(factory=TracingTable)
     scheduler: PluginTable = attrs.field(default=PluginTable("fair-queue"), converter=plugin_table)
+    """Who is next, and who must give way."""
+
     allocator: PluginTable = attrs.field(default=PluginTable("paged"), converter=plugin_table)
+    """Who holds which blocks of the KV cache."""
+
     executor: PluginTable = attrs.field(default=PluginTable("torch"), converter=plugin_table)
+    """What computes, and with how much memory."""
+
     transport: Mapping[str, PluginTable] = attrs.field(
         factory=lambda: {"http": PluginTable("http")}, converter=transport_tables
     )
+    """Doors, one table each; the table's name is also the plugin's, unless it says another."""
+
+    server: Server = attrs.field(factory=Server)
+    tenants: dict[str, TenantTable] = attrs.field(factory=dict)
+    tiers: dict[str, TierTable] = attrs.field(factory=dict)
+    texts: TextsTable = attrs.field(factory=TextsTable)
+    ledger: LedgerTable | None = None
+    tracing: TracingTable = attrs.field(factory=TracingTable)
 
     @property
     def access(self) -> Access:

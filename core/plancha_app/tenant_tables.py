@@ -38,28 +38,52 @@ def key_hashes(value: Any) -> tuple[str, ...]:
 
 @attrs.frozen(kw_only=True)
 class TenantTable:
-    """`[tenants.NAME]`: one of those who share the machine. None is no limit."""
+    """One of those who share the machine.
 
-    # What is kept of prompts and outputs: the operator's decision, so there is no default.
+    NAME has 1 to 64 letters, digits, dots, dashes and underscores. Of whoever is not in
+    the file nothing is kept, and all else is at its default.
+    """
+
     retention: Retention = attrs.field(
         validator=Check(f"of days from {FEWEST_DAYS} to {MOST_DAYS}", is_retention)
     )
+    """What is kept of prompts and outputs: nothing, keyed hashes without text, or texts for so many
+    days. The operator's decision, so there is no default."""
+
     keys: tuple[str, ...] = attrs.field(default=(), converter=key_hashes)
+    """Hashes of this tenant's keys, each `sha256:` and 64 digits, as `plancha keys new` prints
+    them. Two while a key is being replaced."""
+
     weight: float = attrs.field(default=1.0, validator=between(0.001, 1000))
-    tier: int = attrs.field(default=0, validator=between(BEST_TIER, WORST_TIER))  # lower goes first
+    """Its share of the machine beside others."""
+
+    tier: int = attrs.field(default=0, validator=between(BEST_TIER, WORST_TIER))
+    """Lower goes first under `priority-preempt`; `[tiers.N]` may promise it something."""
+
     max_running: int | None = attrs.field(default=None, validator=at_least(1))
+    """Answers that are generated side by side. Left out: no limit."""
+
     max_waiting: int | None = attrs.field(default=None, validator=at_least(1))
+    """Sequences of it in the queue; beyond that its requests get a 429. Left out: as many as it
+    leaves free."""
+
     tokens_per_minute: int | None = attrs.field(default=None, validator=at_least(1))
-    models: tuple[str, ...] | None = None  # None: all
-    operator: bool = False  # may see figures of the whole server
+    """Prompt and output together; beyond that its requests get a 429. Left out: no limit."""
+
+    models: tuple[str, ...] | None = None
+    """Names of the models that exist for it. Left out: all."""
+
+    operator: bool = False
+    """Whether it sees figures, requests and texts of the whole server."""
 
 
 @attrs.frozen(kw_only=True)
 class TierTable:
-    """`[tiers.N]`: what those of one tier may expect."""
+    """What those of one tier may expect; N is 0, the best, to 99."""
 
-    # Seconds to the first token; None: no target.
     ttft_target_s: float | None = attrs.field(default=None, validator=between(0.001, 3600))
+    """Time to the first token. A request that cannot have it by then is refused at once with a 429,
+    worse tiers first. Left out: no target."""
 
 
 def is_tenant_name(name: str) -> bool:

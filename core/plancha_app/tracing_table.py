@@ -19,19 +19,21 @@ def _is_endpoint(endpoint: str | None) -> bool:
 
 
 IS_ENDPOINT = Check(
-    'a URL with a path and no password, such as "http://127.0.0.1:4318/v1/traces"', _is_endpoint
+    'that is a URL with a path and no password, such as "http://127.0.0.1:4318/v1/traces"',
+    _is_endpoint,
 )
 
 
 @attrs.frozen(kw_only=True)
 class TracingTable:
-    """`[tracing]`: OTLP over HTTP; needs the extra `otel`.
+    """Requests as OpenTelemetry spans, with ids, counts and times; needs the extra `otel`."""
 
-    `ratio` is of the requests whose caller has not decided already, by a `traceparent`.
-    """
+    endpoint: str | None = attrs.field(default=None, validator=IS_ENDPOINT)
+    """Where spans are sent, as OTLP over HTTP. Left out: there are none."""
 
-    endpoint: str | None = attrs.field(default=None, validator=IS_ENDPOINT)  # None: no traces
     ratio: float = attrs.field(default=1.0, validator=between(0, 1))
+    """Share of requests that are traced, of those whose caller sends no `traceparent`, which
+    decides itself."""
 
 
 def tracing_problems(table: TracingTable) -> Iterator[str]:

@@ -3,16 +3,15 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import attrs
 import numba
 import torch
 
 from plancha.contracts import Geometry, LoadError, Progress, Site
 from plancha.grammar_check import grammar_installed
 from plancha.messages import Plan, StepDone
-from plancha.options import Size, at_least, structure
+from plancha.options import structure
 from plancha.startup import Stage
 from plancha_engine.backend import Backend
 from plancha_engine.checkpoint import Checkpoint, open_checkpoint
@@ -22,28 +21,11 @@ from plancha_engine.kernels.compiling import compile_kernels
 from plancha_engine.kv_pool import blocks_in
 from plancha_engine.model import Decoder
 from plancha_engine.numba_backend import NumbaBackend
+from plancha_engine.options import TorchOptions as TorchOptions
 from plancha_engine.runner import Runner
 from plancha_engine.sampler import Grammars
 from plancha_engine.torch_backend import TorchBackend
 from plancha_engine.weights import prepare_weights
-
-DEFAULT_KV_MEMORY = Size(2**30)
-NO_MEMORY = Size(0)
-
-
-@attrs.frozen(kw_only=True)
-class TorchOptions:
-    """The `[executor]` table."""
-
-    device: Literal["auto", "cpu"] = "auto"
-    dtype: Literal["auto", "float32"] = "auto"
-    attention: Literal["numba", "torch"] = "numba"
-    threads: int = attrs.field(default=0, validator=at_least(0))  # 0: the cores it may use
-    kv_memory: Size = DEFAULT_KV_MEMORY
-    swap_memory: Size = NO_MEMORY  # host memory for preempted sequences; the allocator must use it
-    context_length: int | None = attrs.field(  # None: the model's own
-        default=None, validator=attrs.validators.optional(at_least(1))
-    )
 
 
 def torch_executor(options: Mapping[str, Any], site: Site) -> "TorchExecutor":

@@ -40,15 +40,34 @@ WRITER = Check(
 
 @attrs.frozen(kw_only=True)
 class LedgerTable:
-    """Paths are relative to the deployment's file. Raises ValueError when keys do not agree."""
+    """Where usage is written down, signed, before an answer ends.
+
+    Without this table it is remembered for as long as the process lives. Paths are relative to the
+    file's folder.
+    """
 
     store: Literal["sqlite", "postgres"] = "sqlite"
-    path: Path = Path("ledger.sqlite")  # of the SQLite file
+    """`postgres` is for several workers, and needs the extra `postgres`."""
+
+    path: Path = Path("ledger.sqlite")
+    """The SQLite file."""
+
     dsn: str | None = attrs.field(default=None, converter=open_dsn)
-    dsn_file: Path | None = None  # holds the DSN with its password
-    key_file: Path = Path("ledger.key")  # signs every row; made if there is none
-    anchor: Path = Path("ledger.anchor")  # remembers how far the chain has come
+    """Address of the PostgreSQL database, `postgresql://…` without a password, which belongs into
+    PGPASSFILE. Left out: see `dsn_file`."""
+
+    dsn_file: Path | None = None
+    """A file that nobody else may read and that holds all of the address. Left out: see `dsn`;
+    `postgres` needs one of the two."""
+
+    key_file: Path = Path("ledger.key")
+    """What signs every row; made if there is none. Keep a copy elsewhere."""
+
+    anchor: Path = Path("ledger.anchor")
+    """Remembers how far the chain has come; best on another machine's disk."""
+
     writer: str = attrs.field(default="worker", validator=WRITER)
+    """This worker's name in the ledger; each worker has its own."""
 
     def __attrs_post_init__(self) -> None:
         given = [name for name in ("dsn", "dsn_file") if getattr(self, name) is not None]

@@ -7,13 +7,17 @@ import attrs
 
 @attrs.frozen(kw_only=True)
 class TextsTable:
-    """Both are needed only as soon as some tenant's `retention` asks for them.
+    """Where what tenants have kept of prompts and outputs is kept.
 
-    Paths are relative to the deployment's file.
+    Paths are relative to the file's folder.
     """
 
-    path: Path | None = None  # the file, SQLite, of texts and hashes
-    secrets: Path | None = None  # the folder of the tenants' secrets to hash with
+    path: Path | None = None
+    """A file of SQLite's, for texts and hashes. Left out: only while every `retention` is `none`.
+    """
+
+    secrets: Path | None = None
+    """A folder, for what hashes are made with. Left out: only while no `retention` is `hash`."""
 
     def beside(self, folder: Path) -> "TextsTable":
         """The same with its paths seen from `folder`."""

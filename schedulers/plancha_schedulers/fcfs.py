@@ -14,7 +14,7 @@ from plancha.sequence import Sequence
 
 @attrs.frozen
 class FcfsOptions:
-    """`fcfs` has no options of its own."""
+    """First come, first served, whoever it is. It has no options."""
 
 
 def fcfs(options: Mapping[str, Any], site: Site) -> "Fcfs":

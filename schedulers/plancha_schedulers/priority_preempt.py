@@ -25,12 +25,19 @@ from plancha_schedulers.tier import Tier
 
 @attrs.frozen(kw_only=True)
 class PriorityPreemptOptions:
-    """The `[scheduler]` table of `priority-preempt`: when to age, and `fair-queue`'s `Prices`."""
+    """A better tier goes first and takes what it needs; inside a tier it is `fair-queue`."""
 
     max_wait_s: float = attrs.field(default=30.0, validator=at_least(0))
+    """Who has waited for so long goes before everybody, one of each tier at a time."""
+
     input_weight: float = attrs.field(default=1.0, validator=at_least(0))
+    """As of `fair-queue`."""
+
     output_weight: float = attrs.field(default=2.0, validator=at_least(0))
+    """As of `fair-queue`."""
+
     cached_factor: float = attrs.field(default=0.1, validator=between(0, 1))
+    """As of `fair-queue`."""
 
     @property
     def prices(self) -> Prices:
