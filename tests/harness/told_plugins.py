@@ -25,6 +25,7 @@ failing = told_plugins:failing
 held = told_plugins:held
 crashing = told_plugins:crashing
 hanging = told_plugins:hanging
+counting = told_plugins:counting
 [plancha.schedulers]
 telling = told_plugins:telling
 """
@@ -34,6 +35,16 @@ class Paced(ScriptExecutor):
     def step(self, plan: Plan) -> StepDone:
         time.sleep(0.005)
         return super().step(plan)
+
+
+class Counting(Paced):
+    """Notes every token that it has drawn in a file beside this one."""
+
+    def step(self, plan: Plan) -> StepDone:
+        done = super().step(plan)
+        with Path(__file__).with_name("drawn").open("a") as drawn:
+            drawn.write("." * done.slots.size)
+        return done
 
 
 class Hanging(ScriptExecutor):
@@ -98,6 +109,10 @@ def wait_while(name: str) -> None:
 
 def paced(options: Any, site: Any) -> Paced:
     return Paced(lambda prompt: list(b"abcdefgh" * 500), GEOMETRY)
+
+
+def counting(options: Any, site: Any) -> Counting:
+    return Counting(lambda prompt: list(b"abcdefgh" * 500), GEOMETRY)
 
 
 def hanging(options: Any, site: Any) -> Hanging:
