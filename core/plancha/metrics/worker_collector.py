@@ -150,7 +150,7 @@ class WorkerCollector:
         planner, meters = self._planner, self._meters
         names = list(self._site.tenants)[:MOST_TENANTS]
         waiting = _labelled(planner.waiting_by_tenant(), names)
-        running = _labelled(planner.running_by_tenant(), names)
+        running = _labelled(planner.batch.running_by_tenant(), names)
         yield gauges("tenant_waiting_sequences", "As waiting_sequences.", "tenant", waiting)
         yield gauges("tenant_running_sequences", "As running_sequences.", "tenant", running)
         tokens = CounterMetricFamily(

@@ -119,6 +119,10 @@ class Batch:
         number = self._tenants.get(tenant)
         return 0 if number is None else int((self.active & (self.tenant == number)).sum())
 
+    def running_by_tenant(self) -> dict[str, int]:
+        """Sequences in the batch, of tenants that have any."""
+        return self.output_by_tenant(np.flatnonzero(self.active).astype(np.int32))
+
     def output_by_tenant(self, slots: Int32s) -> dict[str, int]:
         """How many of `slots` belong to each tenant."""
         counts = np.bincount(self.tenant[slots], minlength=len(self._tenants)).tolist()

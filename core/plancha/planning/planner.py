@@ -105,13 +105,9 @@ class Planner:
     def waiting_by_tenant(self) -> Counter[str]:
         """The same, of those that have any."""
         waiting = Counter(self.overload.backlog.accepted_by_tenant)
-        waiting.subtract(self.running_by_tenant())
+        waiting.subtract(self.batch.running_by_tenant())
         waiting.subtract(each.tenant for each in self._paused.values())
         return +waiting
-
-    def running_by_tenant(self) -> dict[str, int]:
-        """Sequences in the batch, of tenants that have any."""
-        return self.batch.output_by_tenant(np.flatnonzero(self.batch.active).astype(np.int32))
 
     @property
     def paused_sequences(self) -> int:
