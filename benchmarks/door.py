@@ -53,19 +53,26 @@ class Side:
     server: str
     ask: Ask
     flood: bool = False
-    baseline: str | None = None
-    target: float | None = None  # times the baseline's events per second
+    baselines: tuple[str, ...] = ()
+    target: float | None = None  # times the first baseline's events per second
 
+
+STARLETTE = ("starlette", "starlette, httptools")
+WEBSOCKETS = ("websockets",)
+
+OURS = Side("ours, /generate", "/generate", GENERATE, False, STARLETTE, 2.5)
 
 SIDES = (
+    Side("the call that sends, alone", "system calls", GENERATE),
     Side("Starlette on uvicorn, a queue a client", "starlette", GENERATE),
+    Side("the same with httptools", "starlette, httptools", GENERATE),
     Side("websockets, a queue a client", "websockets", SOCKET),
-    Side("ours, /generate", "/generate", GENERATE, False, "starlette", 2.5),
-    Side("ours, /v1/completions", "/v1/completions", COMPLETION, False, "starlette", 2.5),
-    Side("ours, WebSocket", "/v1/stream", SOCKET, False, "websockets", 2.5),
-    Side("ours, /v1/completions, flooded", "/v1/completions", COMPLETION, True, "starlette", 6),
-    Side("ours, WebSocket, flooded", "/v1/stream", SOCKET, True, "websockets", 6),
-    Side("ours, /generate, flooded", "/generate", GENERATE, True, "starlette", None),
+    OURS,
+    Side("ours, /v1/completions", "/v1/completions", COMPLETION, False, STARLETTE, 2.5),
+    Side("ours, WebSocket", "/v1/stream", SOCKET, False, WEBSOCKETS, 2.5),
+    Side("ours, /v1/completions, flooded", "/v1/completions", COMPLETION, True, STARLETTE, 6),
+    Side("ours, WebSocket, flooded", "/v1/stream", SOCKET, True, WEBSOCKETS, 6),
+    Side("ours, /generate, flooded", "/generate", GENERATE, True, STARLETTE, None),
 )
 
 
@@ -90,7 +97,7 @@ def run(side: Side, streams: int, tokens: int) -> Found:
             pass
         readers.read_all()
         cost = next(lines)
-        rss_mib = next(lines)["rss_mib"] if side.baseline else {}
+        rss_mib = next(lines)["rss_mib"] if side.baselines else {}
     count = streams * tokens
     return Found(
         tokens=count,
@@ -146,30 +153,31 @@ def main(
     console.print(speed_table(found, streams))
     if only is None:
         console.print(fan_out_table())
-        many = run(SIDES[2], MANY, 50)
+        many = run(OURS, MANY, 50)
         console.print(memory_table(many.rss_mib))
 
 
 def speed_table(found: dict[Side, list[Found]], streams: int) -> Table:
-    """Best of each side, beside its baseline."""
+    """Best of each side, beside its baselines."""
     table = Table(
         "server",
         "tokens/s",
         "CPU µs",
         "bytes",
-        "times the baseline",
+        "times the baselines",
         "target",
         title=f"{streams:,} streams, per token; the best of {len(next(iter(found.values())))}",
     )
     best = {side: max(each.per_s for each in runs) for side, runs in found.items()}
+    of_server = {side.server: rate for side, rate in best.items() if not side.baselines}
     for side, runs in found.items():
-        base = [rate for other, rate in best.items() if other.server == side.baseline]
+        bases = [of_server[name] for name in side.baselines if name in of_server]
         table.add_row(
             side.name,
             f"{best[side]:,.0f}",
             f"{min(each.cpu_us for each in runs):.1f}",
             f"{runs[0].bytes_each:.0f}",
-            f"{best[side] / base[0]:.2f}" if base else "",
+            " / ".join([f"{best[side] / base:.2f}" for base in bases]),
             "" if side.target is None else f"{side.target:g}",
         )
     return table

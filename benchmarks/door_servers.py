@@ -11,10 +11,11 @@ stream, and the last, which ends it.
 import asyncio
 import gc
 import resource
+import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import anyio.lowlevel
@@ -26,7 +27,18 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from plancha.contracts import TextStream
 from plancha.gateway import Gateway
 from plancha.links.memory_link import MemoryLink
-from plancha.messages import Downstream, Finished, Frame, Int32s, Joined, Load, Submit, Upstream
+from plancha.messages import (
+    Bill,
+    Downstream,
+    Finished,
+    Frame,
+    Int32s,
+    Joined,
+    Load,
+    Settled,
+    Submit,
+    Upstream,
+)
 from plancha.options import structure
 from plancha_app.logs import configure
 from plancha_text.token_stream import TokenStream, TokenTexts
@@ -154,6 +166,7 @@ async def _work(
     tokens = np.full(streams.size, TOKEN, np.int32)
     joined = tuple([Joined(number, 0) for number in numbers])
     ends = tuple([Finished(number, "length", 1, job.steps) for number in numbers])
+    bills = tuple([_bill(number, job) for number in numbers])
     for step in range(job.steps):
         first, last = step == 0, step == job.steps - 1
         frame = Frame(streams, tokens, joined if first else (), ends if last else (), LOAD)
@@ -166,12 +179,24 @@ async def _work(
             meter.start()
         if step == job.steps - 2:
             meter.stop()
+    await downstream.send(Settled(bills))
     while gateway.running:
         await anyio.lowlevel.checkpoint()
     await anyio.sleep(SETTLE_S)
     gc.collect()
     meter.report_memory()
     await anyio.sleep_forever()
+
+
+def _bill(number: int, job: Job) -> Bill:
+    return Bill(
+        streams=(number,),
+        input_tokens=1,
+        cached_tokens=0,
+        output_tokens=job.steps,
+        outcome="completed",
+        finished_s=0.0,
+    )
 
 
 class Queues:
@@ -213,8 +238,33 @@ class Queues:
             queue.put_nowait(None)
 
 
-async def starlette(job: Job) -> None:
-    """Starlette's `StreamingResponse` on uvicorn."""
+async def system_calls(job: Job) -> None:
+    """Nothing but the call that sends, for bytes that are ready: what no server can do without."""
+    chunk = b"d2\r\n" + b"w" * 0xD2 + b"\r\n"
+    with socket.create_server(("127.0.0.1", 0), backlog=job.streams) as listener:
+        say(port=listener.getsockname()[1])
+        connections = [listener.accept()[0] for _ in range(job.streams)]
+    for connection in connections:
+        connection.recv(4096)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setblocking(False)
+    meter = Meter()
+    for step in range(job.steps):
+        for connection in connections:
+            connection.send(chunk)
+        if step == 0:
+            await asyncio.sleep(SETTLE_S)
+            meter.start()
+        if step == job.steps - 2:
+            meter.stop()
+    for connection in connections:
+        connection.send(b"0\r\n\r\n")
+    meter.report_memory()
+    await asyncio.sleep(SETTLE_S)
+
+
+async def starlette(job: Job, http: Literal["h11", "httptools"]) -> None:
+    """Starlette's `StreamingResponse` on uvicorn, which has h11; httptools is its faster extra."""
     import uvicorn
     from starlette.applications import Starlette
     from starlette.requests import Request
@@ -233,7 +283,7 @@ async def starlette(job: Job) -> None:
 
     application = Starlette(routes=[Route("/generate", stream, methods=["POST"])])
     config = uvicorn.Config(
-        application, port=0, log_level="error", access_log=False, loop="asyncio"
+        application, port=0, log_level="error", access_log=False, loop="asyncio", http=http
     )
     server = uvicorn.Server(config)
     config.load()
@@ -262,7 +312,9 @@ async def websockets(job: Job) -> None:
 
 
 SIDES: dict[str, Callable[[Job], Coroutine[Any, Any, None]]] = {
-    "starlette": starlette,
+    "system calls": system_calls,
+    "starlette": lambda job: starlette(job, "h11"),
+    "starlette, httptools": lambda job: starlette(job, "httptools"),
     "websockets": websockets,
     # Characters a token, so that an event of one has about as many bytes.
     "/generate": lambda job: ours(job, 120),
