@@ -25,7 +25,6 @@ class Tray:
     room: int
     written: list[bytes] = attrs.field(factory=list)
 
-    @property
     def full(self) -> bool:
         return self.room <= 0
 

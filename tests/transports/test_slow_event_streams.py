@@ -78,7 +78,7 @@ async def test_fifty_readers_that_stop_cost_little_and_hold_up_nobody(
             for generation in server.gateway.outboxes.running.values():
                 (stream,) = generation.streams
                 assert PENDING_TOKENS <= len(stream.tokens) <= PENDING_TOKENS + IN_FLIGHT
-            lagging = [writer for writer in writers if writer.full]
+            lagging = [writer for writer in writers if writer.full()]
             assert len(lagging) == READERS
             most = PENDING_BYTES + 2 * CHARACTERS  # the event that filled it, with its frame
             assert all(buffered(writer) <= most for writer in lagging)

@@ -41,9 +41,9 @@ async def test_aiohttp_still_tells_when_a_connection_is_full_and_when_it_is_not(
     async def handler(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         writer = await open_body(request, response, PENDING_BYTES)
-        assert not writer.full
+        assert not writer.full()
         pieces = 0
-        while not writer.full:
+        while not writer.full():
             writer.send(b"x" * 1000)
             pieces += 1
         assert PENDING_BYTES <= writer.transport().get_write_buffer_size() < PENDING_BYTES + 1100
@@ -71,7 +71,7 @@ async def test_a_connection_that_goes_while_it_is_full_is_an_error() -> None:
     async def handler(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         writer = await open_body(request, response, PENDING_BYTES)
-        while not writer.full:
+        while not writer.full():
             writer.send(b"x" * 1000)
         filled.set()
         try:

@@ -106,7 +106,7 @@ class _Line:
         """
         self._delivery.begin()
         while not self._delivery.over:
-            await (self._make_room() if self._writer.full else self._keep_alive())
+            await (self._make_room() if self._writer.full() else self._keep_alive())
         failure = self._delivery.failure
         self._writer.send(self._events.done() if failure is None else self._events.failed(failure))
         if await self._writer.drained(self._patience) is not None:
@@ -129,7 +129,7 @@ class _Line:
             self._news = anyio.Event()
             return
         due = monotonic() >= self._writer.sent_at + interval_s
-        if due and not self._writer.full:
+        if due and not self._writer.full():
             self._writer.send(HEARTBEAT)
 
     def _notice(self) -> None:

@@ -52,7 +52,7 @@ class SocketSender:
 
     async def room(self) -> None:
         """Wait while the client lags, but no longer than until it counts as stalled."""
-        if self.writer.full:
+        if self.writer.full():
             self.notice()
             await self._room.wait()
 

@@ -60,7 +60,6 @@ class SocketWriter:
     _stopped: bool = attrs.field(default=False, init=False)
     _draining: asyncio.Task[None] | None = attrs.field(default=None, init=False)
 
-    @property
     def full(self) -> bool:
         """Whether the client lags."""
         return self._protocol.writing_paused
@@ -82,9 +81,9 @@ class SocketWriter:
 
         Raises `ConnectionError` when it is gone. For one caller at a time.
         """
-        if self.full:
+        if self.full():
             patience.begin(self.transport().get_write_buffer_size(), monotonic())
-        while self.full:
+        while self.full():
             if self._draining is None:
                 self._draining = asyncio.ensure_future(self._stream.drain())
                 self._draining.add_done_callback(_retrieved)
