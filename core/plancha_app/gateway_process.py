@@ -3,6 +3,7 @@
 Whether there is a worker or not, its doors are open; it looks for one all the time. Needs no torch.
 """
 
+import os
 from pathlib import Path
 from shutil import rmtree
 
@@ -36,6 +37,7 @@ RETRY_S = 0.1
 
 async def work(parent: MessageStream, deployment: Deployment, link: str) -> None:
     """Serve clients until the parent says to drain, or has gone."""
+    parent_pid = os.getppid()
     texts = make_texts(deployment)
     gateway = make_gateway(deployment, texts)
     await gateway.reload(deployment.access, make_reload(deployment))
@@ -47,10 +49,10 @@ async def work(parent: MessageStream, deployment: Deployment, link: str) -> None
         parent.push(Listening(tuple(addresses)))
         tasks.start_soon(_keep_connected, gateway, link, parent)
         await _obey(parent, gateway, figures, texts, deployment)
-        if parent.ended:  # killed, perhaps, and then nobody else tidies up
-            rmtree(Path(link).parent, ignore_errors=True)
         end_streams(gateway)
         tasks.cancel_scope.cancel()
+    if os.getppid() != parent_pid:  # it was killed, and nobody else tidies up
+        rmtree(Path(link).parent, ignore_errors=True)
 
 
 async def _keep_connected(gateway: Gateway, path: str, parent: MessageStream) -> None:

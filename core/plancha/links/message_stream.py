@@ -33,11 +33,6 @@ class MessageStream:
         writer.transport.set_write_buffer_limits(most_waiting, most_waiting // 2)
 
     @property
-    def ended(self) -> bool:
-        """Whether the peer has said its last."""
-        return self._reader.at_eof()
-
-    @property
     def waiting_bytes(self) -> int:
         """What was pushed and the socket has not taken yet."""
         return self._writer.transport.get_write_buffer_size()
