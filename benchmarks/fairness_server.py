@@ -118,7 +118,7 @@ async def keep_asking(
 
 async def send(session: aiohttp.ClientSession, url: str, asked: Ask, job: Job) -> Outcome:
     """Raises `RuntimeError` when it was not answered to its end."""
-    outcome = await ask(session, url, "smollm2", asked, job, time.perf_counter())
+    outcome = await ask(session, f"{url}/v1", "smollm2", asked, job, time.perf_counter())
     if outcome.error is not None:
         raise RuntimeError(outcome.error)
     return outcome

@@ -69,6 +69,17 @@ def fetched(name: HubName) -> Path | None:
     return path if whole else None
 
 
+def recorded() -> list[HubName]:
+    """Everything that `fetch` has recorded, whether or not it is still there."""
+    found = []
+    for file in models_folder().glob(f"{PREFIX.replace(':', '--')}*.json"):
+        try:
+            found.append(HubName.parse(orjson.loads(file.read_bytes())["name"]))
+        except (OSError, orjson.JSONDecodeError, KeyError, TypeError, AttributeError, LoadError):
+            continue
+    return found
+
+
 def fetch(name: HubName, report: Report) -> Path:
     """Bring the model up to the hub's state and record it. A folder, or one GGUF file.
 
@@ -80,8 +91,9 @@ def fetch(name: HubName, report: Report) -> Path:
         raise LoadError(f"{name}: {_reason(error)}") from error
     path = files[0] if files[0].suffix == ".gguf" else files[0].parent
     sizes = {str(file): file.stat().st_size for file in files}
+    record = {"name": str(name), "path": str(path), "files": sizes}
     with installing(name.key(), report) as staging:
-        (staging / "record").write_bytes(orjson.dumps({"path": str(path), "files": sizes}))
+        (staging / "record").write_bytes(orjson.dumps(record))
         put_in_place(staging / "record", models_folder() / f"{name.key()}.json")
     return path
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from plancha.contracts import LoadError
 from plancha_engine import hub
-from plancha_engine.builtin_models import BUILTIN_MODELS, install
+from plancha_engine.builtin_models import BUILTIN_MODELS, install, installed
 from plancha_engine.report import Report
 
 
@@ -24,13 +24,26 @@ def pull(name: str, report: Report) -> Path:
     return _locate(name, report, thoroughly=True)
 
 
+def found(name: str) -> Path | None:
+    """Where `name` is already; None: not whole, or nowhere. Built-in ones are checked by SHA-256.
+
+    Raises `LoadError` for a name of the hub's that is none.
+    """
+    if (model := BUILTIN_MODELS.get(name)) is not None:
+        return installed(model, thoroughly=True)
+    if name.startswith(hub.PREFIX):
+        return hub.fetched(hub.HubName.parse(name))
+    path = Path(os.path.expanduser(name))
+    return path.absolute() if path.exists() else None
+
+
 def _locate(name: str, report: Report, *, thoroughly: bool) -> Path:
     if (model := BUILTIN_MODELS.get(name)) is not None:
         return install(model, report, thoroughly=thoroughly)
     if name.startswith(hub.PREFIX):
         hub_name = hub.HubName.parse(name)
-        found = None if thoroughly else hub.fetched(hub_name)
-        return found or hub.fetch(hub_name, report)
+        whole = None if thoroughly else hub.fetched(hub_name)
+        return whole or hub.fetch(hub_name, report)
     path = os.path.expanduser(name)
     if not os.path.exists(path):
         raise LoadError(_unknown(name))

@@ -11,6 +11,7 @@ import orjson
 
 from plancha_app.bench.job import Job
 from plancha_app.bench.workload import Ask
+from plancha_app.remote.event_stream import EventStream
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -43,12 +44,15 @@ class Outcome:
 
 
 async def ask(
-    session: aiohttp.ClientSession, url: str, model: str, asked: Ask, job: Job, began: float
+    session: aiohttp.ClientSession, api: str, model: str, asked: Ask, job: Job, began: float
 ) -> Outcome:
-    """Send one request and read its stream to the end. Failures are part of the outcome."""
+    """Send one request and read its stream to the end. Failures are part of the outcome.
+
+    `api` is what /completions comes after, such as http://127.0.0.1:8000/v1.
+    """
     outcome = Outcome(ask=asked, sent_s=time.perf_counter() - began)
     try:
-        async with session.post(f"{url}/v1/completions", data=_body(asked, model, job)) as response:
+        async with session.post(f"{api}/completions", data=_body(asked, model, job)) as response:
             if response.status != 200:
                 outcome.error = f"HTTP {response.status}"
             else:
@@ -101,10 +105,10 @@ async def _read(response: aiohttp.ClientResponse, outcome: Outcome, began: float
 
 
 async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """The data of each server-sent event, of any length, one line each as these servers send it."""
-    rest = b""
+    """The data of each server-sent event."""
+    stream = EventStream()
     async for chunk in response.content.iter_any():
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            if line.startswith(b"data:"):
-                yield line[5:].strip()
+        for event in stream.feed(chunk):
+            yield event.data
+    for event in stream.end():
+        yield event.data

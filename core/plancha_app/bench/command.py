@@ -1,50 +1,53 @@
-"""`plancha bench URL`: runs a job with a progress bar and prints what came of it."""
+"""`plancha bench URL`: runs a job with a progress bar and tells what came of it."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import anyio
-import orjson
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from plancha_app.bench.client import Outcome
 from plancha_app.bench.job import Job
-from plancha_app.bench.load import ServerError, drive
-from plancha_app.bench.summary import row, summarise
-from plancha_app.bench.workload import WorkloadError, workload
+from plancha_app.bench.load import drive
+from plancha_app.bench.plot import check_can_draw, draw
+from plancha_app.bench.result_file import write
+from plancha_app.bench.summary import summarise
+from plancha_app.bench.workload import workload
+from plancha_app.machine_readable import show_json
 
 
 def run(url: str, job: Job) -> int:
-    """Print a table and one JSON line. 0 when every request was answered to its end, else 1."""
-    try:
-        summary = measure(url, job)
-    except (ServerError, WorkloadError) as error:
-        print(f"plancha: {error}", file=sys.stderr)
-        return 1
-    Console().print(_table(summary))
-    print(orjson.dumps(summary).decode())
+    """Print a table, or the summary as JSON. 0 when all requests were answered to the end, else 1.
+
+    Raises `Mistake` and `ServerError`.
+    """
+    summary = measure(url, job)
+    if job.json:
+        show_json(summary)
+    else:
+        Console().print(_table(summary))
     return 1 if summary["failed"] else 0
 
 
 def measure(url: str, job: Job) -> dict[str, Any]:
-    """Run the job and sum it up. Raises `ServerError` and `WorkloadError`."""
+    """Run the job and sum it up. Raises `ServerError`, `Mistake`, and `OSError` for its files."""
     asks = workload(job)
-    with _progress(len(asks)) as ended:
-        outcomes = anyio.run(drive, url.rstrip("/"), job, asks, ended)
-    if job.out is not None:
-        _write(job.out, outcomes)
+    if job.plot is not None:
+        check_can_draw(job.plot)
+    with ExitStack() as held:
+        # Opened first: a long run is not to be lost for want of a folder.
+        out = None if job.out is None else held.enter_context(job.out.open("wb"))
+        with _progress(len(asks)) as ended:
+            outcomes = anyio.run(drive, url, job, asks, ended)
+        if out is not None:
+            write(out, outcomes)
+    if job.plot is not None:
+        draw({"": outcomes}, job.plot)
     return summarise(outcomes)
-
-
-def _write(path: Path, outcomes: Sequence[Outcome]) -> None:
-    with path.open("wb") as file:
-        for outcome in outcomes:
-            file.write(orjson.dumps(row(outcome), option=orjson.OPT_APPEND_NEWLINE))
 
 
 @contextmanager

@@ -45,9 +45,13 @@ class Job:
     timeout_s
         How long a server may be silent before a request counts as failed.
     key_file
-        A file that holds the API key: on a command line it could be read by others.
+        A file that holds the API key; else it is what OPENAI_API_KEY says.
     out
-        Write one JSON object a request to this file.
+        Write one JSON object a request to this file, for `compare` and `plot`.
+    plot
+        Draw the result into this file, a .png or .svg; needs the extra "plot".
+    json
+        Print the summary as one object instead of a table.
     """
 
     model: str | None = None
@@ -65,3 +69,5 @@ class Job:
     timeout_s: Positive = 600.0
     key_file: Path | None = None
     out: Path | None = None
+    plot: Path | None = None
+    json: bool = False

@@ -8,13 +8,12 @@ from anyio import create_task_group, sleep
 
 from plancha_app.bench.client import Outcome, ask
 from plancha_app.bench.job import Job
-from plancha_app.bench.workload import Ask, WorkloadError
+from plancha_app.bench.workload import Ask
+from plancha_app.remote.address import Address
+from plancha_app.remote.api_key import headers as key
+from plancha_app.remote.session import Remote
 
 HEADERS = {"Content-Type": "application/json"}
-
-
-class ServerError(Exception):
-    """A server that cannot be asked at all."""
 
 
 async def drive(
@@ -22,22 +21,23 @@ async def drive(
 ) -> list[Outcome]:
     """Send every request; `ended` hears of each outcome as it comes. In the order of the asks.
 
-    Raises `ServerError` when the server does not answer, and `WorkloadError` for a key that cannot
-    be read.
+    Raises `ServerError` when the server does not answer, and `Mistake` for an address or a key that
+    is none.
     """
+    address = Address.parse(url)
     outcomes: list[Outcome] = []
     timeout = aiohttp.ClientTimeout(total=None, sock_read=job.timeout_s, sock_connect=30)
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(
-        timeout=timeout, connector=connector, headers={**HEADERS, **_key(job)}
+        timeout=timeout, connector=connector, headers={**HEADERS, **key(job.key_file)}
     ) as session:
-        model = job.model or await _first_model(session, url)
+        model = job.model or (await Remote(address, session).models())[0]
         began = time.perf_counter()
 
         async def one(asked: Ask) -> None:
             if asked.due_s is not None:
                 await sleep(max(0.0, asked.due_s - (time.perf_counter() - began)))
-            outcome = await ask(session, url, model, asked, job, began)
+            outcome = await ask(session, address.api, model, asked, job, began)
             outcomes.append(outcome)
             ended(outcome)
 
@@ -54,25 +54,3 @@ async def drive(
                 for asked in asks:
                     tasks.start_soon(one, asked)
     return sorted(outcomes, key=lambda outcome: outcome.ask.number)
-
-
-def _key(job: Job) -> dict[str, str]:
-    if job.key_file is None:
-        return {}
-    try:
-        return {"Authorization": f"Bearer {job.key_file.read_text('utf-8').strip()}"}
-    except (OSError, UnicodeDecodeError) as error:
-        raise WorkloadError(f"--key-file {job.key_file} cannot be read: {error}") from None
-
-
-async def _first_model(session: aiohttp.ClientSession, url: str) -> str:
-    try:
-        async with session.get(f"{url}/v1/models") as response:
-            if response.status == 401:
-                raise ServerError(f"{url} wants a key; give one with --key-file")
-            models = (await response.json())["data"]
-            return str(models[0]["id"])
-    except (TimeoutError, aiohttp.ClientError) as error:
-        raise ServerError(f"{url} does not answer: {error}") from None
-    except (KeyError, IndexError, TypeError, ValueError):
-        raise ServerError(f"{url} lists no model in /v1/models; name one with --model") from None

@@ -43,19 +43,3 @@ def spread(values: Sequence[float]) -> dict[str, float | None]:
         "mean": round(float(np.mean(values)), 5),
         **{name: round(value, 5) for name, value in named},
     }
-
-
-def row(outcome: Outcome) -> dict[str, Any]:
-    """One request as a JSON object."""
-    return {
-        "number": outcome.ask.number,
-        "error": outcome.error,
-        "sent_s": round(outcome.sent_s, 5),
-        "prompt_tokens": outcome.prompt_tokens,
-        "output_tokens": outcome.output_tokens,
-        "wanted_tokens": outcome.ask.output_tokens,
-        "finish_reason": outcome.finish_reason,
-        "ttft_s": None if outcome.ttft_s is None else round(outcome.ttft_s, 5),
-        "latency_s": round(outcome.latency_s, 5),
-        "inter_token_s": spread(outcome.gaps_s),
-    }

@@ -11,6 +11,7 @@ import attrs
 import orjson
 
 from plancha_app.bench.job import Job
+from plancha_app.complaints import Mistake
 
 WORDS = (
     "the of and to in is that for it was on are as with they at be this have from or one had by "
@@ -25,7 +26,7 @@ FIRST_ID, LAST_ID = 300, 4_000
 """Plain-text ids in the usual vocabularies: past special tokens and bytes, before the small end."""
 
 
-class WorkloadError(Exception):
+class WorkloadError(Mistake):
     """A job that makes no sense; the message says what would."""
 
 

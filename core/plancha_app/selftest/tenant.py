@@ -9,12 +9,15 @@ import aiohttp
 import attrs
 import orjson
 
+from plancha_app.complaints import CommandError
+from plancha_app.remote.server_error import unreachable
+
 ID_HEADER = "Plancha-Request-Id"
 LABEL_HEADER = "X-Request-Id"
 SILENT_S = 120.0
 
 
-class SelftestError(Exception):
+class SelftestError(CommandError):
     """The server cannot be tested: it does not answer, or refuses what should be answered."""
 
 
@@ -71,8 +74,10 @@ class Tenant:
                 if response.status != 200:
                     raise SelftestError(f"{self.name}: {_refusal(await response.read())}")
                 yield response.headers[ID_HEADER], _events(response)
-        except (aiohttp.ClientError, TimeoutError, KeyError) as error:
-            raise SelftestError(f"{self.name}: {type(error).__name__}") from None
+        except KeyError:
+            raise SelftestError(f"{self.name}: no {ID_HEADER}: it answers as no Plancha") from None
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._lost(error) from None
 
     async def look(self, path: str, method: str = "GET", label: str = "") -> Seen:
         """Whatever there is."""
@@ -81,8 +86,11 @@ class Tenant:
             async with self._session.request(method, path, headers=headers) as response:
                 told = "\n".join(f"{name}: {value}" for name, value in response.headers.items())
                 return Seen(status=response.status, headers=told, body=await response.text())
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise SelftestError(f"{self.name}: {type(error).__name__}") from None
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._lost(error) from None
+
+    def _lost(self, error: Exception) -> SelftestError:
+        return SelftestError(str(unreachable(error, f"{self.name}: the server")))
 
 
 @asynccontextmanager

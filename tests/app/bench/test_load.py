@@ -12,8 +12,9 @@ from aiohttp import web
 from plancha_app.bench.client import Outcome
 from plancha_app.bench.command import run
 from plancha_app.bench.job import Job
-from plancha_app.bench.load import ServerError, drive
+from plancha_app.bench.load import drive
 from plancha_app.bench.workload import workload
+from plancha_app.remote.server_error import ServerError
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -190,16 +191,16 @@ async def test_a_server_that_is_not_there_or_lists_nothing_is_told() -> None:
             await drive(url, Job(), workload(Job()), lambda outcome: None)
 
 
-async def test_the_command_prints_a_json_line_and_writes_one_per_request(
+async def test_the_command_prints_an_object_and_writes_one_per_request(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    server = Server()
-    job = Job(requests=3, concurrency=2, output_tokens="2", out=tmp_path / "requests.jsonl")
+    server, out = Server(), tmp_path / "requests.jsonl"
+    job = Job(requests=3, concurrency=2, output_tokens="2", out=out, json=True)
     async with serving(server.completions, server.models) as url:
         code = await anyio.to_thread.run_sync(run, f"{url}/", job)
 
-    summary = json.loads(capsys.readouterr().out.splitlines()[-1])
-    rows = [json.loads(line) for line in (tmp_path / "requests.jsonl").read_text().splitlines()]
+    summary = json.loads(capsys.readouterr().out)
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert code == 0
     assert (summary["requests"], summary["failed"], summary["output_tokens"]) == (3, 0, 6)
     assert [row["number"] for row in rows] == [0, 1, 2]

@@ -1,7 +1,8 @@
 import pytest
 
 from plancha_app.bench.client import Outcome
-from plancha_app.bench.summary import row, spread, summarise
+from plancha_app.bench.result_file import row
+from plancha_app.bench.summary import spread, summarise
 from plancha_app.bench.workload import Ask
 
 

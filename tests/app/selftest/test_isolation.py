@@ -1,5 +1,6 @@
 """The checks hold of the server, and fail of servers that let one tenant see another."""
 
+import json
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,6 +20,7 @@ from plancha.gateway import Gateway
 from plancha.options import structure
 from plancha.testing.embedded import Limits, embedded
 from plancha.testing.executors import ChainExecutor
+from plancha_app.complaints import Mistake
 from plancha_app.selftest.command import run
 from plancha_app.selftest.isolation import Check, Trial, isolation
 from plancha_app.selftest.tenant import SelftestError, tenant
@@ -202,25 +204,41 @@ async def test_a_server_that_refuses_is_an_error_and_no_pass(tmp_path: Path) -> 
             await checked(url, a="sk-nobody")
 
 
-@pytest.mark.parametrize(("keys", "code"), [(("a", "b"), 0), (("a", "a"), 1), (("a", "c"), 1)])
-async def test_the_command_prints_a_table_and_fails_by_its_exit_code(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], keys: tuple[str, str], code: int
+def key_files(folder: Path, *names: str) -> list[Path]:
+    files = [folder / name for name in names]
+    for file in files:
+        if file.name in KEYS:
+            file.write_text(KEYS[file.name] + "\n")
+    return files
+
+
+async def test_the_command_prints_a_table_or_an_object(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    files = [anyio.Path(tmp_path / name) for name in keys]
-    for name, file in zip(keys, files, strict=True):
-        if name != "c":
-            await file.write_text(KEYS[name] + "\n")
-    one, other = [Path(file) for file in files]
+    one, other = key_files(tmp_path, "a", "b")
     async with served(tmp_path) as url:
         found = await anyio.to_thread.run_sync(partial(run, url, one, other, TRIAL))
+        table = capfd.readouterr()
+        await anyio.to_thread.run_sync(partial(run, url, one, other, TRIAL, as_json=True))
+        printed = capfd.readouterr()
 
-    said = capfd.readouterr()
-    assert found == code
-    if keys == ("a", "b"):
-        assert "A's own prompt hits" in said.out and "0 of " in said.out
-    else:
-        assert "same key" in said.err or "cannot be read" in said.err
-    assert not any(key in said.out + said.err for key in KEYS.values())
+    assert found == 0
+    assert "A's own prompt hits" in table.out and "0 of " in table.out
+    told = json.loads(printed.out.splitlines()[-1])  # the server logs here too
+    assert told["failed"] == 0
+    assert {"name": "A's own prompt hits", "holds": True}.items() <= told["checks"][1].items()
+    for said in (table, printed):
+        assert not any(key in said.out + said.err for key in KEYS.values())
+
+
+@pytest.mark.parametrize(("names", "told"), [("aa", "the same key"), ("ac", "cannot be read")])
+def test_keys_that_cannot_be_of_two_tenants_are_a_mistake(
+    tmp_path: Path, names: str, told: str
+) -> None:
+    one, other = key_files(tmp_path, *names)
+
+    with pytest.raises(Mistake, match=told):
+        run("http://127.0.0.1:1", one, other, TRIAL)
 
 
 def test_prompts_are_new_each_time_and_as_long_as_asked() -> None:

@@ -1,0 +1,1 @@
+"""`plancha chat`: a conversation with any OpenAI-compatible server, in a terminal or a pipe."""

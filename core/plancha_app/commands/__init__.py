@@ -1,0 +1,1 @@
+"""The words after `plancha`, one noun a file. Each imports what it needs when it runs."""

@@ -1,0 +1,32 @@
+"""`plancha completion`."""
+
+from typing import Literal
+
+from cyclopts import App
+
+from plancha_app.commands.epilogue import epilogue
+
+completion = App(
+    name="completion",
+    help_epilogue=epilogue(
+        ("source <(plancha completion bash)", "in ~/.bashrc"),
+        ("plancha completion zsh > ~/.zfunc/_plancha", "a folder of $fpath, before compinit"),
+        ("plancha completion fish > ~/.config/fish/completions/plancha.fish", ""),
+        codes="2 mistyped; 130 interrupted.",
+    ),
+)
+
+
+@completion.default
+def show(shell: Literal["bash", "zsh", "fish"], /) -> int:
+    """Print a script that lets a shell complete commands and options.
+
+    Parameters
+    ----------
+    shell
+        Which one.
+    """
+    from plancha_app.commands.all import app
+
+    print(app.generate_completion(prog_name="plancha", shell=shell))
+    return 0

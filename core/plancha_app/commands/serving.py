@@ -1,0 +1,89 @@
+"""`plancha serve` and `plancha check`."""
+
+import os
+import sys
+from pathlib import Path
+
+from cyclopts import App
+
+from plancha_app.commands.epilogue import epilogue
+from plancha_app.complaints import tell_mistakes
+from plancha_app.machine_readable import show_json
+
+serve = App(
+    name="serve",
+    help_epilogue=epilogue(
+        ("plancha serve", "plugins.toml here, else a small model, on port 8000"),
+        ("plancha serve my.toml", "a deployment of your own"),
+        ("plancha serve my.toml --port 0", "on a free port, which is told"),
+        codes="1 it could not serve; 2 mistakes in the file or mistyped.",
+    ),
+)
+
+check = App(
+    name="check",
+    help_epilogue=epilogue(
+        ("plancha check my.toml", ""),
+        ("plancha check my.toml --json", "for an editor or a pipeline"),
+        codes="2 there are mistakes; 130 interrupted.",
+    ),
+)
+
+
+@serve.default
+def run(file: Path | None = None, /, *, host: str | None = None, port: int | None = None) -> int:
+    """Load the model and answer requests until SIGINT or SIGTERM.
+
+    What is being answered then is answered to its end; a second signal ends it at once. SIGHUP
+    reads the file again: keys, weights and limits change without dropping a stream.
+
+    Parameters
+    ----------
+    file
+        The deployment; without one, plugins.toml in this folder, or else the defaults.
+    host
+        Address to listen on, instead of what [transport.http] says.
+    port
+        Port to listen on, instead of what [transport.http] says; 0 takes a free one.
+    """
+    from plancha_app.assembly import prepare
+    from plancha_app.deployment import DeploymentError
+    from plancha_app.serve import serve_until_told
+
+    try:
+        source, deployment = prepare(file, host=host, port=port)
+    except DeploymentError as error:
+        return tell_mistakes(error.source, error.problems)
+    code = serve_until_told(source, deployment)
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    os._exit(code)  # the executor's thread cannot be interrupted and would be waited for
+
+
+@check.default
+def validate(file: Path | None = None, /, *, json: bool = False) -> int:
+    """Validate a deployment file and its plugins' options, without loading a model.
+
+    Parameters
+    ----------
+    file
+        The deployment; without one, plugins.toml in this folder, or else the defaults.
+    json
+        Print an object with the file and its mistakes.
+    """
+    from plancha_app.assembly import prepare
+    from plancha_app.deployment import DeploymentError
+
+    try:
+        source, _ = prepare(file)
+    except DeploymentError as error:
+        if json:
+            show_json({"source": error.source, "right": False, "mistakes": error.problems})
+            return 2
+        return tell_mistakes(error.source, error.problems)
+    if json:
+        show_json({"source": source, "right": True, "mistakes": []})
+    else:
+        print(f"{source}: right")
+    return 0

@@ -1,0 +1,1 @@
+"""A server somewhere else, as commands ask it: its address, a key, and what goes wrong."""
