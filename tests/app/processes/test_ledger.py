@@ -95,7 +95,7 @@ async def test_every_gateway_knows_of_every_request_and_a_lost_ones_are_in_the_l
             assert (before["output_tokens"], before["outcome"]) == (5, "completed")
             assert await usage_of(session, finished["id"]) == before
             with anyio.fail_after(HANG_S):
-                while (await usage_of(session, stream.id))["status"] != "done":
+                while (await usage_of(session, stream.id))["status"] != "done":  # noqa: ASYNC110
                     await anyio.sleep(0.01)
             told = await usage_of(session, stream.id)
             assert (told["outcome"], told["input_tokens"]) == ("failed", 1)
