@@ -4,8 +4,9 @@ What is known of the others' memory, of who overtook whom and of a scheduler's o
 one tenant of another, so that is for operators alone.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import attrs
 import orjson
@@ -16,6 +17,27 @@ from plancha.planning.planner import Planner
 from plancha.planning.traces import RequestTrace, SequenceTrace
 from plancha.sequence import Sequence
 from plancha.trace import REASONS, Moment, Omitted, Reason, Wait
+
+Rank = tuple[int, int]
+"""Tier and arrival."""
+
+
+@attrs.frozen(eq=False)
+class _Line:
+    """Who waits, the first one first: everybody, and who is of one tenant."""
+
+    all: list[Rank]
+    own: list[Rank]
+
+    @classmethod
+    def of(cls, planner: Planner, tenant: str) -> Self:
+        waiting = [
+            each for each in planner.sequences.values() if each.slot is None and not each.paused
+        ]
+        return cls(
+            sorted(map(_rank, waiting)),
+            sorted(_rank(each) for each in waiting if each.tenant == tenant),
+        )
 
 
 @attrs.frozen(eq=False)
@@ -33,33 +55,42 @@ class Tracing:
         return self._answer(ask, found, whole=ask.any_tenant)
 
     def _answer(self, ask: Ask, request: RequestTrace, *, whole: bool) -> Answer:
-        now = self.clock()
+        now, line = self.clock(), _Line.of(self.planner, request.tenant)
         told: dict[str, Any] = {"id": request.id, "object": "request.trace"}
         if whole:
             told |= {"tenant": request.tenant, "tier": request.tier}
         told["age_s"] = _seconds(now - request.accepted_s)
+        told["sequence_count"] = request.count
         told["sequences"] = [
             {
                 "prompt": index // request.n,
                 "choice": index % request.n,
-                **self._sequence(each, request, now, whole=whole),
+                **self._sequence(each, request, line, now, whole=whole),
             }
             for index, each in enumerate(request.sequences)
         ]
         return Answer(ask.number, content=orjson.dumps(told))
 
     def _sequence(
-        self, traced: SequenceTrace, request: RequestTrace, now: float, *, whole: bool
+        self,
+        traced: SequenceTrace,
+        request: RequestTrace,
+        line: "_Line",
+        now: float,
+        *,
+        whole: bool,
     ) -> dict[str, Any]:
         sequence = self.planner.sequences.get(traced.stream)
-        state = _ended(traced) if sequence is None else self._live(sequence, now, whole=whole)
+        state = _ended(traced) if sequence is None else self._live(sequence, line, now, whole=whole)
         begun_s = traced.first_token_s if sequence is None else sequence.first_token_s
         return {
             **state,
             "history": list(_history(traced, begun_s, request.accepted_s, now, whole=whole)),
         }
 
-    def _live(self, sequence: Sequence, now: float, *, whole: bool) -> dict[str, Any]:
+    def _live(
+        self, sequence: Sequence, line: "_Line", now: float, *, whole: bool
+    ) -> dict[str, Any]:
         """How it is doing; a reason that nobody has said for a while is asked for anew."""
         batch, slot = self.planner.batch, sequence.slot
         if slot is not None:
@@ -70,19 +101,13 @@ class Tracing:
                 "output_tokens": int(batch.length[slot]) - sequence.prompt_tokens,
             }
         reason = self._why_waiting(sequence, now)
-        waiting = [
-            each
-            for each in self.planner.sequences.values()
-            if each.slot is None and not each.paused
-        ]
-        own = [each for each in waiting if each.tenant == sequence.tenant]
         told = {
             "state": "waiting",
             "reason": _word(reason, whole=whole),
-            "position": _position(sequence, own),
+            "position": _position(sequence, line.own),
         }
         if whole:
-            told["position_of_all"] = _position(sequence, waiting)
+            told["position_of_all"] = _position(sequence, line.all)
         return {
             **told,
             "prompt_tokens": sequence.prompt_tokens,
@@ -108,10 +133,13 @@ def _ended(traced: SequenceTrace) -> dict[str, Any]:
     }
 
 
-def _position(sequence: Sequence, waiting: list[Sequence]) -> int:
+def _position(sequence: Sequence, line: list[Rank]) -> int:
     """From 1 on, if tiers and arrival were all that counts: an estimate."""
-    rank = (sequence.tier, sequence.arrival)
-    return 1 + sum((each.tier, each.arrival) < rank for each in waiting)
+    return 1 + bisect_left(line, _rank(sequence))
+
+
+def _rank(sequence: Sequence) -> Rank:
+    return sequence.tier, sequence.arrival
 
 
 def _history(

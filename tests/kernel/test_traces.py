@@ -14,6 +14,7 @@ import pytest
 from plancha.contracts import Scheduler, Site, Tenant
 from plancha.messages import Ask
 from plancha.planning import traces
+from plancha.planning.traces import MOST_SEQUENCES
 from plancha.sequence import Sequence
 from plancha.testing.simulation import Simulation
 from plancha.trace import MOST_ENTRIES, REASONS
@@ -373,6 +374,24 @@ async def test_the_latest_that_ended_are_remembered(
     assert [await told(simulation, each) is not None for each in (running, *ended)] == [
         *(True, False, False, True, True),
     ]
+
+
+async def test_of_a_request_with_many_sequences_so_many_are_told_and_no_more_is_kept(
+    rig: Any,
+) -> None:
+    """A thousand took a second of the worker's time, each time somebody asked."""
+    simulation = attrs.evolve(rig, max_sequences=1, max_waiting=1024).chain()
+    stream = simulation.submit(x(5), 1, more_prompts=[x(5)] * 999)
+    simulation.step()
+    for _ in range(2):
+        trace = await told(simulation, stream)
+        assert trace["sequence_count"] == 1000
+        assert [each["prompt"] for each in trace["sequences"]] == list(range(MOST_SEQUENCES))
+        for number in range(1000):
+            simulation.cancel(stream + number)
+    found = simulation.planner.traces.find(trace["id"])
+    assert found is not None and found.running == 0
+    assert len(found.sequences) == MOST_SEQUENCES
 
 
 async def test_who_waited_too_long_ended_so(rig: Any) -> None:

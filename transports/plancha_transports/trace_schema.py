@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from plancha.messages import FinishReason
+from plancha.planning.traces import MOST_SEQUENCES
 from plancha_transports.fields import Schema
 from plancha_transports.schema_parts import (
     BOOLEAN,
@@ -16,14 +17,15 @@ from plancha_transports.schema_parts import (
     without,
 )
 
-ABOUT_TRACES = """\
+ABOUT_TRACES = f"""\
 Times are seconds since the request was accepted. A reason holds until the next entry: `budget` (the
 step's tokens or time are used up by prompts before it), `blocks` (KV blocks are short), `watermark`
 (the last ones are kept for those who run), `slots` (the batch is full), `tenant_limit` (your tenant
 runs as many as it may), `share` (another tenant's turn), `tier` (a better one goes first), `order`
 (others stand before it), `next` (it is the next), `sibling` (its prompt's first output is to be
 computed first), `paused` (its reader lags), `engine` (a step failed). `steps` counts in how many
-the planner looked at it and passed it over. What tells of other tenants is for operators alone.
+the planner looked at it and passed it over. What tells of other tenants is for operators alone. Of
+a request's `sequence_count` sequences the first {MOST_SEQUENCES} are told.
 """
 
 _SPAN: Mapping[str, Schema] = {"from_s": NUMBER, "to_s": NUMBER, "steps": COUNT}
@@ -63,6 +65,7 @@ TRACE = without(
         tenant=STRING,
         tier={"type": "integer"},
         age_s=NUMBER,
+        sequence_count=COUNT,
         sequences=list_of(
             without(
                 object_of(

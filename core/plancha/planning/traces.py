@@ -12,6 +12,9 @@ from plancha.trace import Trace
 MOST_ENDED = 1_000
 """Requests that are remembered after their end."""
 
+MOST_SEQUENCES = 32
+"""Of one request that has a trace: all of a thousand would take a megabyte, when told."""
+
 
 @attrs.define(eq=False, kw_only=True)
 class SequenceTrace:
@@ -26,7 +29,7 @@ class SequenceTrace:
 
 @attrs.define(eq=False, kw_only=True)
 class RequestTrace:
-    """One request's sequences: all outputs of its first prompt, then of the next."""
+    """One request's first sequences: all outputs of its first prompt, then of the next."""
 
     id: str
     tenant: str
@@ -34,6 +37,7 @@ class RequestTrace:
     n: int  # outputs of each prompt
     accepted_s: float  # monotonic clock
     sequences: list[SequenceTrace] = attrs.field(factory=list)
+    count: int = 0  # of all its sequences, traced or not
     running: int = 0  # of them not ended
 
 
@@ -60,11 +64,15 @@ class Traces:
                 n=request.n,
                 accepted_s=sequence.arrived_s,
             )
-        traced.sequences.append(
-            SequenceTrace(
-                stream=sequence.stream, trace=sequence.trace, prompt_tokens=sequence.prompt_tokens
+        if traced.count < MOST_SEQUENCES:
+            traced.sequences.append(
+                SequenceTrace(
+                    stream=sequence.stream,
+                    trace=sequence.trace,
+                    prompt_tokens=sequence.prompt_tokens,
+                )
             )
-        )
+        traced.count += 1
         traced.running += 1
 
     def ended(
