@@ -9,22 +9,27 @@ from plancha_app.top.tables import table
 from plancha_app.top.view import Row, View
 
 BAR = 16
+SHORT_ID, LONG_ID = 19, 36
+WIDE = 112
+"""From so many columns on there is room for whole ids, and more figures."""
 
 
 def slots(view: View, width: int, hues: Hues, characters: Characters) -> Text:
-    """One sign a slot, or for so many: full while it decodes, shaded while it reads its prompt."""
+    """Its slots across the page: full while one decodes, shaded in prefill."""
     batch = view.batch
-    each = max(1, -(-batch.slots // width))
-    line = Text(no_wrap=True)
     rows = sorted(batch.sequences, key=lambda row: row.tenant)
-    for row in rows[::each]:
-        sign = characters.full if row.state == "decode" else characters.prefill
-        line.append(hues.sign(row.tenant, sign), hues.of(row.tenant))
-    untold = (batch.running - len(rows)) // each
-    line.append(characters.full * untold, FAINT)
-    line.append(characters.dot * (batch.slots // each - line.cell_len), FAINT)
-    line.truncate(width)
+    signs = [_slot(row, hues, characters) for row in rows]
+    signs += [(characters.full, FAINT)] * (batch.running - len(rows))
+    signs += [(characters.dot, FAINT)] * (batch.slots - len(signs))
+    line = Text(no_wrap=True)
+    for column in range(width):
+        line.append(*signs[column * len(signs) // width])
     return line
+
+
+def _slot(row: Row, hues: Hues, characters: Characters) -> tuple[str, str]:
+    sign = characters.full if row.state == "decode" else characters.prefill
+    return hues.sign(row.tenant, sign), hues.of(row.tenant)
 
 
 def summary(view: View) -> str:
@@ -35,26 +40,28 @@ def summary(view: View) -> str:
     if view.scope != "all":
         return f"{batch.running} of yours, {batch.used_share:.0%} of {batch.slots} slots used"
     if reading and len(batch.sequences) == batch.running:
-        return f"{batch.running - reading} writing, {reading} reading their prompt, {told}"
+        return f"{batch.running - reading} decode, {reading} prefill, {told}"
     return told
 
 
-def sequences(view: View, rows: int, hues: Hues, characters: Characters) -> Table:
+def sequences(view: View, size: tuple[int, int], hues: Hues, characters: Characters) -> Table:
     """The oldest, in so many lines with the heading's."""
+    width, rows = size
+    wide = width >= WIDE
     found = table(
-        ("request", 20), ("tenant", 14), ("", BAR), ("tokens", -11), ("blocks", -6),
-        ("age", -8), ("preempted", -9),
+        ("request", LONG_ID if wide else SHORT_ID), ("tenant", 20 if wide else 15), ("", BAR),
+        ("tokens", -11), ("blocks", -6), ("age", -8), *((("preempted", -9),) if wide else ()),
     )  # fmt: skip
     for row in view.batch.sequences[: rows - 1]:
-        found.add_row(
+        cells: list[Text | str] = [
             Text(row.id, FAINT),
             Text(row.tenant, hues.of(row.tenant)),
             _progress(row, hues, characters),
             f"{count_text(row.known_tokens)}/{count_text(row.limit_tokens)}",
             str(row.blocks),
             seconds_text(row.age_s),
-            str(row.preemptions) if row.preemptions else "",
-        )
+        ]
+        found.add_row(*cells, *([str(row.preemptions or "")] if wide else []))
     return found
 
 

@@ -3,7 +3,6 @@
 import anyio
 import orjson
 from rich.console import Console
-from rich.text import Text
 
 from plancha_app.machine_readable import show_json
 from plancha_app.remote.address import Address
@@ -47,7 +46,7 @@ async def _once(
         return
     height = console.height if console.is_terminal else TALL
     page = Page.of(console, height, hues_of(console))
-    console.print(frame(view, history, page, title, Text()), end="")
+    console.print(frame(view, history, page, title), end="")
 
 
 def _rates(history: History) -> dict[str, object]:

@@ -46,8 +46,10 @@ class Shares:
     tenants: int
 
 
-def frame(view: View, history: History, page: Page, title: str, status: Text) -> RenderableType:
-    """Exactly the page's height, or less where there is not so much to tell."""
+def frame(
+    view: View, history: History, page: Page, title: str, status: Text | None = None
+) -> RenderableType:
+    """At most the page's height; `status` is its last line."""
     shares = share_out(view, page)
     width, characters, hues = page.width, page.characters, page.hues
     for tenant in view.tenants:  # colours in the order of names, however they are ranked
@@ -62,15 +64,14 @@ def frame(view: View, history: History, page: Page, title: str, status: Text) ->
         slots(view, width, hues, characters),
     ]
     if shares.sequences > 1:
-        parts.append(sequences(view, shares.sequences, hues, characters))
+        parts.append(sequences(view, (width, shares.sequences), hues, characters))
     parts += [
         heading("tenants", "", page),
         tenants(view, history, (width, shares.tenants), hues, characters),
         heading("since the start", "", page),
         _totals(view, width),
-        status,
     ]
-    return Group(*parts)
+    return Group(*parts, *([status] if status is not None else []))
 
 
 def share_out(view: View, page: Page) -> Shares:
@@ -78,14 +79,16 @@ def share_out(view: View, page: Page) -> Shares:
     rows = 1 if page.width >= FOUR_GAUGES else 2
     gauge, picture = 2, 3
     room = page.height - FIXED - rows * gauge - picture
-    told = min(len(view.tenants) + 1, max(2, room if room < 6 else room // 2))
+    told = min(len(view.tenants) + 1, max(2, room if room < 6 else room * 2 // 3))
     room -= told
+    if room >= 12:  # then even a full batch leaves some for larger pictures
+        picture, gauge, room = picture + room // 6, gauge + 1, room - room // 6 - rows
     listed = min(len(view.batch.sequences) + 1, max(0, room))
     listed = listed if listed > 1 else 0
     room -= listed
-    while room >= rows and gauge < 5:
+    while room >= rows and gauge < 4:
         gauge, room = gauge + 1, room - rows
-    picture += min(max(0, room), 9)
+    picture = min(picture + max(0, room), 10)
     return Shares(gauge=gauge, map=picture, sequences=listed, tenants=told)
 
 
@@ -158,29 +161,25 @@ def _legend(view: View, page: Page) -> Text:
 
 
 def _totals(view: View, width: int) -> Text:
+    """What never happened is not told."""
     counters = view.counters
-    ended = counters.ended
-    parts = [
-        f"{count_text(ended.get('stop', 0) + ended.get('length', 0))} answered",
-        f"{count_text(ended.get('cancelled', 0))} cancelled",
-    ]
-    line = Text(", ".join(parts), no_wrap=True)
-    _count(line, ended.get("error", 0), "failed")
-    _count(line, counters.rejected, "refused")
-    if counters.preemptions is not None:
-        swapped = counters.preemptions.get("swapped", 0)
-        recomputed = counters.preemptions.get("recompute", 0)
-        line.append(f"; preempted: {count_text(swapped)} swapped, {count_text(recomputed)} again")
-    if counters.cached_prompt_tokens is not None and counters.prompt_tokens:
-        share = _share(counters.cached_prompt_tokens, counters.prompt_tokens)
-        line.append(f"; {share} of prompts cached")
+    ended, preempted = counters.ended, counters.preemptions or {}
+    answered = ended.get("stop", 0) + ended.get("length", 0)
+    cached = counters.cached_prompt_tokens
+    share = _share(cached, counters.prompt_tokens) if cached else ""
+    line = Text(f"{count_text(answered)} answered", no_wrap=True)
+    for count, told, style in (
+        (ended.get("cancelled", 0), "cancelled", ""),
+        (ended.get("error", 0), "failed", BAD),
+        (counters.rejected or 0, "refused", BAD),
+        (preempted.get("swapped", 0), "swapped out", ""),
+        (preempted.get("recompute", 0), "preempted", ""),
+    ):
+        if count:
+            line.append(", ").append(f"{count_text(count)} {told}", style)
+    line.append(f"; {share} of prompt tokens came from the cache" if share else "")
     line.truncate(width, overflow="ellipsis")
     return line
-
-
-def _count(line: Text, count: int | None, what: str) -> None:
-    if count is not None:
-        line.append(", ").append(f"{count_text(count)} {what}", BAD if count else "")
 
 
 def _share(part: int, whole: int) -> str:

@@ -75,9 +75,9 @@ def drawn(gauge: Gauge, size: tuple[int, int], characters: Characters) -> list[T
     width, height = size
     words = [Text(gauge.title, FAINT), _value(gauge)]
     words = [Text()] * (height - len(words)) + words
-    plotted = plot(
-        gauge.values, gauge.behind, (width - WORDS, height), (gauge.style, WORST), characters
-    )
+    values = gauge.values if len(gauge.values) > 1 else []  # of one there is no course
+    room = width - WORDS, height
+    plotted = plot(values, gauge.behind, room, (gauge.style, WORST), characters)
     lines = []
     for left, right in zip(words, plotted, strict=True):
         line = left.copy()

@@ -7,6 +7,9 @@ from rich.text import Text
 from plancha_app.top.looks import Characters
 
 EIGHTHS = 8
+MOST_ABOVE = 3
+"""Times the highest of the columns in front: so far up those behind are drawn."""
+
 Values = Sequence[float | None]
 
 
@@ -17,14 +20,15 @@ def plot(
     styles: tuple[str, str],
     characters: Characters,
 ) -> list[Text]:
-    """Columns of `values` before columns of `behind`, which are higher, from zero to the highest.
+    """Columns of `values` before columns of `behind`, which are higher, from zero on.
 
-    `size` is width and height in cells, `styles` of the two; None leaves a gap.
+    What is behind is cut where `values` would become too low to be read. `size` is width and height
+    in cells, `styles` of the two; None leaves a gap.
     """
     width, height = size
     front = _last(values, width)
-    back = _last(behind, width) if behind is not None else front
-    top = max((value for value in (*front, *back) if value is not None), default=0.0)
+    back = _last(behind, width) if behind and values else front
+    top = min(_highest((*front, *back)), _highest(front) * MOST_ABOVE)
     heights = [
         (_eighths(near, top, height), _eighths(far, top, height))
         for near, far in zip(front, back, strict=True)
@@ -56,7 +60,12 @@ def _eighths(value: float | None, top: float, height: int) -> int:
     """At least one of what there is, so that little is not nothing."""
     if value is None or value <= 0 or top <= 0:
         return 0
-    return max(1, round(value / top * height * EIGHTHS))
+    room = height * EIGHTHS - 1  # so that one plot does not touch the one above it
+    return max(1, min(room, round(value / top * room)))
+
+
+def _highest(values: Values) -> float:
+    return max((value for value in values if value is not None), default=0.0)
 
 
 def _last(values: Values, width: int) -> list[float | None]:
