@@ -19,7 +19,14 @@ from plancha_ledger.batch import START, Head, Pen, keys_of, new_entries
 from plancha_ledger.entry import COLUMNS, Attempt, Entry, entry_of, row
 from plancha_ledger.key import key_check
 from plancha_ledger.postgres_session import connect, free_ghost, lock_number, shown_dsn
-from plancha_ledger.running import abandoned, counts_of, record_of
+from plancha_ledger.running import (
+    Running,
+    abandoned,
+    counts_of,
+    record_of,
+    running_after,
+    vouched,
+)
 from plancha_ledger.schema import ENTRY, POSTGRES_TYPES, TABLES, VERSION, check_version
 
 PATIENCE_S = 5.0
@@ -30,16 +37,17 @@ FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)  # time-outs
 
 NUMBERED = ", ".join(f"${number}" for number in range(1, len(COLUMNS) + 1))
 INSERT = f"INSERT INTO ledger_entries ({ENTRY}) VALUES ({NUMBERED})"
-START_RUNNING = "INSERT INTO ledger_running VALUES ($1, $2, $3, 0, 0, 0)"
+RUN = """INSERT INTO ledger_running VALUES ($1, $2, $3, $4, $5, $6, $7)
+    ON CONFLICT (request, attempt) DO UPDATE SET input_tokens = excluded.input_tokens,
+    cached_tokens = excluded.cached_tokens, output_tokens = excluded.output_tokens,
+    mac = excluded.mac"""
 END_RUNNING = "DELETE FROM ledger_running WHERE request = $1 AND attempt = $2"
-CHECKPOINT = """UPDATE ledger_running SET input_tokens = greatest(input_tokens, $3),
-    cached_tokens = greatest(cached_tokens, $4), output_tokens = greatest(output_tokens, $5)
-    WHERE request = $1 AND attempt = $2"""
-RUNNING = "SELECT request, attempt, input_tokens, cached_tokens, output_tokens FROM ledger_running"
+RUNNING = """SELECT request, attempt, input_tokens, cached_tokens, output_tokens, mac
+    FROM ledger_running"""
 KNOWN = f"""SELECT {", ".join(f"entry.{name}" for name in COLUMNS)}
     FROM unnest($1::text[], $2::bigint[]) AS asked (request, attempt) JOIN ledger_entries AS entry
     ON entry.request = asked.request AND entry.attempt = asked.attempt"""
-LAST = "SELECT number, mac FROM ledger_entries WHERE writer = $1 ORDER BY number DESC LIMIT 1"
+LAST = f"SELECT {ENTRY} FROM ledger_entries WHERE writer = $1 ORDER BY number DESC LIMIT 1"
 TAKE_OVER = """INSERT INTO ledger_writers VALUES ($1, 1, $2)
     ON CONFLICT (writer) DO UPDATE SET epoch = ledger_writers.epoch + 1, holder = excluded.holder
     RETURNING epoch"""
@@ -62,7 +70,7 @@ class PostgresLedger:
         self._turn = anyio.Lock()
         self._db: Any = None
         self._session = 0  # the server's process that held the lock for us last
-        self._open: dict[Attempt, Entry] = {}
+        self._running: dict[Attempt, Running] = {}
         self._head: Head | None = None
         self._lost = False
 
@@ -97,8 +105,8 @@ class PostgresLedger:
         async with self._connected() as db:
             async with db.transaction():
                 await self._check_epoch(db, f"{EPOCH} FOR SHARE")
-                pen, added = await self._write(db, opened, counts, closed)
-            self._accept(pen, added)
+                after = await self._write(db, opened, counts, closed)
+            self._head, self._running = after
             await self._remember()
 
     async def find(self, request: str) -> Record | None:
@@ -124,34 +132,29 @@ class PostgresLedger:
 
     async def _write(
         self, db: Any, opened: Sequence[Opened], counts: Sequence[Counts], closed: Sequence[Closed]
-    ) -> tuple[Pen, list[Entry]]:
-        writer = self.anchor.writer
-        head = self._head or await self._last(db)
-        pen = Pen(writer, self.epoch, self.anchor.key, head)
-        keys = keys_of(opened, closed)
-        known = self._entries(await db.fetch(KNOWN, *_columns(keys))) if keys else []
-        known += [self._open[key] for key in keys if key in self._open]
+    ) -> tuple[Head, dict[Attempt, Running]]:
+        """What holds once it is committed."""
+        writer, key = self.anchor.writer, self.anchor.key
+        pen = Pen(writer, self.epoch, key, self._head or await self._last(db))
+        known = await self._known(db, keys_of(opened, closed))
         added = new_entries(pen, known, opened, closed)
-        opens = [entry for entry in added if entry.kind == "open"]
-        closes = [entry for entry in added if entry.kind == "close"]
+        running = running_after(self._running, writer, [*known, *added], counts)
+        changed = (each for name, each in running.items() if self._running.get(name) is not each)
         for statement, rows in (
             (INSERT, [row(entry) for entry in added]),
-            (START_RUNNING, [(*entry.key, entry.writer) for entry in opens]),
-            (CHECKPOINT, [_checkpoint(each) for each in counts]),
-            (END_RUNNING, [entry.key for entry in closes]),
+            (RUN, [each.row(key) for each in changed]),
+            (END_RUNNING, [entry.key for entry in added if entry.kind == "close"]),
         ):
             if rows:
                 await db.executemany(statement, rows)
-        return pen, added
+        return pen.head, running
 
-    def _accept(self, pen: Pen, added: Iterable[Entry]) -> None:
-        """It is durable."""
-        self._head = pen.head
-        for entry in added:
-            if entry.kind == "open":
-                self._open[entry.key] = entry
-            else:
-                self._open.pop(entry.key, None)
+    async def _known(self, db: Any, keys: Sequence[Attempt]) -> list[Entry]:
+        if not keys:
+            return []
+        requests, attempts = zip(*keys, strict=True)
+        known = self._entries(await db.fetch(KNOWN, requests, attempts))
+        return known + [self._running[key].opening for key in keys if key in self._running]
 
     async def _remember(self) -> None:
         assert self._head is not None
@@ -168,8 +171,8 @@ class PostgresLedger:
         return entries
 
     async def _last(self, db: Any) -> Head:
-        found = await db.fetchrow(LAST, self.anchor.writer)
-        return START if found is None else Head(*found)
+        found = self._entries(await db.fetch(LAST, self.anchor.writer))
+        return Head(found[0].number, found[0].mac) if found else START
 
     async def _check_version(self, db: Any) -> None:
         check = key_check(self.anchor.key)
@@ -209,8 +212,10 @@ class PostgresLedger:
         holder = f"pid {os.getpid()} on {socket.gethostname()}"
         self.epoch = await db.fetchval(TAKE_OVER, writer, holder)
         left = await db.fetch(f"{RUNNING} WHERE writer = $1", writer)
-        closed = [abandoned(counts_of(tuple(each)), self.wall()) for each in left]
-        self._accept(*await self._write(db, (), (), closed))
+        known = await self._known(db, [(each[0], each[1]) for each in left])
+        counts = [vouched(self.anchor.key, tuple(each), known) for each in left]
+        closed = [abandoned(each, self.wall()) for each in counts]
+        self._head, self._running = await self._write(db, (), (), closed)
 
     async def _check_epoch(self, db: Any, query: str = EPOCH) -> None:
         """Raises `LedgerLost` once somebody else has taken over, and ever after."""
@@ -263,15 +268,6 @@ class PostgresLedger:
         db, self._db = self._db, None
         if db is not None:
             db.terminate()
-
-
-def _columns(keys: Sequence[Attempt]) -> tuple[list[str], list[int]]:
-    return [request for request, _ in keys], [attempt for _, attempt in keys]
-
-
-def _checkpoint(counts: Counts) -> tuple[object, ...]:
-    numbers = (counts.input_tokens, counts.cached_tokens, counts.output_tokens)
-    return (counts.request, counts.attempt, *numbers)
 
 
 def _said(error: BaseException) -> str:

@@ -1,8 +1,7 @@
 """Tables, the same in SQLite and in PostgreSQL but for the names of types.
 
-`ledger_entries` only ever grows. `ledger_running` holds what is open, with its counts so far;
-`ledger_writers` who may write. Neither of these is signed: nothing is ever billed from them but
-what a crash has cut off.
+`ledger_entries` only ever grows. `ledger_running` holds what is open, with its counts so far,
+signed one by one; `ledger_writers` who may write.
 """
 
 from plancha.contracts import LoadError
@@ -50,6 +49,7 @@ TABLES = (
     input_tokens BIGINT NOT NULL,
     cached_tokens BIGINT NOT NULL,
     output_tokens BIGINT NOT NULL,
+    mac {bytes} NOT NULL,
     PRIMARY KEY (request, attempt)
 )""",
     """CREATE INDEX IF NOT EXISTS ledger_running_writer ON ledger_running (writer)""",

@@ -15,19 +15,27 @@ from plancha_ledger.batch import START, Head, Pen, keys_of, new_entries
 from plancha_ledger.entry import COLUMNS, Attempt, Entry, entry_of, row
 from plancha_ledger.key import key_check
 from plancha_ledger.lock import WriterLock
-from plancha_ledger.running import abandoned, counts_of, record_of
+from plancha_ledger.running import (
+    Running,
+    abandoned,
+    counts_of,
+    record_of,
+    running_after,
+    vouched,
+)
 from plancha_ledger.schema import ENTRY, SQLITE_TYPES, TABLES, VERSION, check_version
 
 BUSY_MS = 2000
 """How long somebody else, such as a browser of databases, may keep us from writing."""
 
 INSERT = f"INSERT INTO ledger_entries ({ENTRY}) VALUES ({', '.join('?' * len(COLUMNS))})"
-START_RUNNING = "INSERT INTO ledger_running VALUES (?, ?, ?, 0, 0, 0)"
+RUN = """INSERT INTO ledger_running VALUES (?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (request, attempt) DO UPDATE SET input_tokens = excluded.input_tokens,
+    cached_tokens = excluded.cached_tokens, output_tokens = excluded.output_tokens,
+    mac = excluded.mac"""
 END_RUNNING = "DELETE FROM ledger_running WHERE request = ? AND attempt = ?"
-CHECKPOINT = """UPDATE ledger_running SET input_tokens = max(input_tokens, ?),
-    cached_tokens = max(cached_tokens, ?), output_tokens = max(output_tokens, ?)
-    WHERE request = ? AND attempt = ?"""
-RUNNING = "SELECT request, attempt, input_tokens, cached_tokens, output_tokens FROM ledger_running"
+RUNNING = """SELECT request, attempt, input_tokens, cached_tokens, output_tokens, mac
+    FROM ledger_running"""
 
 
 class SqliteFile:
@@ -43,7 +51,7 @@ class SqliteFile:
         self.anchor = anchor
         self.wall = wall
         self.epoch = 0
-        self._open: dict[Attempt, Entry] = {}
+        self._running: dict[Attempt, Running] = {}
         self._head: Head | None = None
         self._lost = False
         self._db: sqlite3.Connection | None = None
@@ -105,25 +113,22 @@ class SqliteFile:
         counts: Sequence[Counts],
         closed: Sequence[Closed],
     ) -> None:
-        pen = Pen(self.anchor.writer, self.epoch, self.anchor.key, self._head or self._last(db))
-        known = [entry for key in keys_of(opened, closed) for entry in self._known(db, key)]
+        writer, key = self.anchor.writer, self.anchor.key
+        pen = Pen(writer, self.epoch, key, self._head or self._last(db))
+        known = [entry for each in keys_of(opened, closed) for entry in self._known(db, each)]
         added = new_entries(pen, known, opened, closed)
+        running = running_after(self._running, writer, [*known, *added], counts)
         db.executemany(INSERT, map(row, added))
-        opens = [entry for entry in added if entry.kind == "open"]
-        closes = [entry for entry in added if entry.kind == "close"]
-        db.executemany(START_RUNNING, ((*entry.key, entry.writer) for entry in opens))
-        db.executemany(CHECKPOINT, map(_checkpoint, counts))
-        db.executemany(END_RUNNING, (entry.key for entry in closes))
+        changed = (each for name, each in running.items() if self._running.get(name) is not each)
+        db.executemany(RUN, (each.row(key) for each in changed))
+        db.executemany(END_RUNNING, (entry.key for entry in added if entry.kind == "close"))
         db.execute("COMMIT")
-        self._head = pen.head
-        self._open.update((entry.key, entry) for entry in opens)
-        for entry in closes:
-            self._open.pop(entry.key, None)
+        self._head, self._running = pen.head, running
 
     def _known(self, db: sqlite3.Connection, key: Attempt) -> Iterator[Entry]:
         yield from self._entries(db, "WHERE request = ? AND attempt = ?", key)
-        if key in self._open:
-            yield self._open[key]
+        if key in self._running:
+            yield self._running[key].opening
 
     def _entries(
         self, db: sqlite3.Connection, where: str, values: tuple[object, ...]
@@ -136,11 +141,9 @@ class SqliteFile:
                 raise LedgerError(f"{self.path}: {place} was edited: {error}") from None
 
     def _last(self, db: sqlite3.Connection) -> Head:
-        found = db.execute(
-            "SELECT number, mac FROM ledger_entries WHERE writer = ? ORDER BY number DESC LIMIT 1",
-            (self.anchor.writer,),
-        ).fetchone()
-        return START if found is None else Head(*found)
+        where = "WHERE writer = ? ORDER BY number DESC LIMIT 1"
+        last = next(self._entries(db, where, (self.anchor.writer,)), None)
+        return START if last is None else Head(last.number, last.mac)
 
     def _check_version(self, db: sqlite3.Connection) -> None:
         check = key_check(self.anchor.key)
@@ -169,7 +172,9 @@ class SqliteFile:
         found = db.execute("SELECT epoch FROM ledger_writers WHERE writer = ?", (writer,))
         (self.epoch,) = found.fetchone()
         left = db.execute(f"{RUNNING} WHERE writer = ?", (writer,)).fetchall()
-        self._write(db, (), (), [abandoned(counts_of(each), self.wall()) for each in left])
+        key, now = self.anchor.key, self.wall()
+        counts = [vouched(key, each, self._known(db, (each[0], each[1]))) for each in left]
+        self._write(db, (), (), [abandoned(each, now) for each in counts])
 
     def _check_epoch(self, db: sqlite3.Connection) -> None:
         """Raises `LedgerLost` once somebody else has taken over, and ever after."""
@@ -220,8 +225,3 @@ def connect(path: Path) -> sqlite3.Connection:
         db.close()
         raise
     return db
-
-
-def _checkpoint(counts: Counts) -> tuple[object, ...]:
-    numbers = (counts.input_tokens, counts.cached_tokens, counts.output_tokens)
-    return (*numbers, counts.request, counts.attempt)

@@ -217,6 +217,52 @@ async def test_counts_that_are_no_numbers_are_not_signed_by_recovery(sqlite_plac
         await sqlite_place.open()
 
 
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "UPDATE ledger_running SET output_tokens = 4000 WHERE request = 'r1'",
+        "UPDATE ledger_running SET output_tokens = 0 WHERE request = 'r1'",
+        "UPDATE ledger_running SET cached_tokens = 20 WHERE request = 'r1'",
+        "UPDATE ledger_running SET mac = (SELECT mac FROM ledger_entries WHERE request = 'r1')"
+        " WHERE request = 'r1'",
+        "UPDATE ledger_running AS one SET mac = other.mac, output_tokens = other.output_tokens"
+        " FROM ledger_running AS other WHERE one.request = 'r1' AND other.request = 'r2'",
+        "UPDATE ledger_entries SET tenant = 'rival' WHERE request = 'r1'",
+        "UPDATE ledger_entries SET label = NULL WHERE request = 'r1'",
+    ],
+)
+async def test_what_runs_is_not_billed_otherwise_for_an_edit_and_a_crash(
+    place: Place, edit: str
+) -> None:
+    ledger = await place.open()
+    await ledger.write(
+        [opened("r1"), opened("r2")], [counts("r1", 20, 9), counts("r2", 20, 99)], []
+    )
+    await ledger.close()  # as a crash: to the ledger it is the same
+    before = len(place.rows())
+    place.execute(edit)
+
+    with pytest.raises(LoadError, match="request 'r1': its counts so far were edited"):
+        await place.open()
+    assert len(place.rows()) == before
+
+    place.execute("DELETE FROM ledger_running WHERE request = 'r1'")
+    await (await place.open()).close()
+    assert "row 1: request r1 was left open by a server that is gone" in str(place.verify())
+
+
+@pytest.mark.parametrize("edit", ["mac = 'none'", "mac = x'00'", "number = 'last'", "number = 6.5"])
+async def test_a_last_row_that_cannot_be_stops_the_start_and_is_named(
+    sqlite_place: Place, edit: str
+) -> None:
+    await fill(sqlite_place)
+    sqlite_place.anchor.unlink()
+    sqlite_place.execute(f"UPDATE ledger_entries SET {edit} WHERE number = 6")
+
+    with pytest.raises(LoadError, match="of 'worker' was edited"):
+        await sqlite_place.open()
+
+
 async def dumped(place: Place, *names: str) -> Path:
     ledger = await place.open()
     await write_requests(ledger, *names)
