@@ -24,6 +24,13 @@ from markdown_pages import ROOT, Block
 HANG_S = 120.0
 PORT = "8000"
 END = "\x1e"
+PIP = {
+    "PIP_NO_INDEX": "1",
+    "PIP_NO_DEPS": "1",
+    "PIP_NO_BUILD_ISOLATION": "0",  # sic: it switches off what "no" stands before
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+}
+"""What makes `pip install` put things where only the commands of this page see them."""
 
 
 @attrs.define(eq=False)
@@ -190,6 +197,12 @@ def _patience(process: "subprocess.Popen[str]") -> Iterator[None]:
         timer.cancel()
 
 
+def short_answers(deployment: str) -> str:
+    """The same for a model whose answers may go on for ever, as those of a small one may."""
+    assert "[executor]" in deployment and 'plugin = "torch"' in deployment
+    return deployment.replace('plugin = "torch"', 'plugin = "torch"\ncontext_length = 256')
+
+
 def free_port() -> str:
     """Five digits, which appear in no other number of an output."""
     while True:
@@ -204,15 +217,20 @@ def free_port() -> str:
 @contextmanager
 def shell(folder: Path) -> Iterator[Shell]:
     """In a folder that has what a reader's copy of the repository has."""
-    for name in ("docs", "deploy", "plugins.toml"):
+    for name in ("docs", "deploy"):
         (folder / name).symlink_to(ROOT / name)
     (folder / ".venv").symlink_to(sys.prefix)
+    (folder / "plugins.toml").write_text(short_answers((ROOT / "plugins.toml").read_text()))
     programs = str(Path(sys.executable).parent)
+    site = str(folder / "site-packages")
     environment = {
         **os.environ,
+        **PIP,
+        "PIP_TARGET": site,
+        "PYTHONPATH": site,
         "PATH": os.pathsep.join((programs, os.environ.get("PATH", ""))),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "2"),
-        "PYTHONWARNINGS": "default",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # none is needed, and some take seconds
         "COLUMNS": "100",
         "NO_COLOR": "1",
     }

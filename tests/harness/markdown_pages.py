@@ -12,12 +12,6 @@ from markdown_it.token import Token
 
 ROOT = Path(__file__).parents[2]
 
-PAGES = (
-    *sorted(ROOT.glob("*.md")),
-    *sorted((ROOT / "docs").glob("*.md")),
-    *sorted((ROOT / "docs" / "decisions").glob("*.md")),
-)
-
 
 @attrs.frozen
 class Block:
@@ -40,6 +34,11 @@ class Block:
     def unrun(self) -> str | None:
         """Why it is not run."""
         return self._after("no-run: ")
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether it is for a terminal, and can be run."""
+        return self.language == "console" and self.unrun is None
 
     @property
     def instead(self) -> str | None:
@@ -128,3 +127,14 @@ def _plain(inline: Token) -> str:
     return "".join(
         token.content for token in inline.children or () if token.type in ("text", "code_inline")
     )
+
+
+GUIDES = tuple(map(Page, (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))))
+"""Pages for those who use it."""
+
+PAGES = (
+    *GUIDES,
+    *(Page(ROOT / name) for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "tests/CASES.md")),
+    *map(Page, sorted((ROOT / "docs" / "decisions").glob("*.md"))),
+)
+"""All that point to something in the repository."""
