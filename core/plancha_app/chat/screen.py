@@ -5,40 +5,63 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.status import Status
 from rich.text import Text
 
 from plancha_app.chat.answer import Answer, Piece
+from plancha_app.chat.wrapping import Wrapping
 from plancha_app.complaints import printable
+
+DIM, PLAIN = "\x1b[2m", "\x1b[0m"
+TAB = "    "
 
 
 class Screen:
     """Writes to stdout, each piece at once."""
 
     def __init__(self) -> None:
-        self._console = Console(highlight=False, soft_wrap=True)
+        self._console = Console(highlight=False)
+        self._is_terminal = self._console.is_terminal and not self._console.is_dumb_terminal
+        self._wrapping = Wrapping()
         self._ends_line = True
+        self._thinks = False
+        self._waiting: Status | None = None
 
     @contextmanager
     def answering(self) -> Iterator[None]:
         """While an answer comes; it ends with the end of a line, whatever happens."""
-        self._ends_line = True
+        self._ends_line, self._thinks, self._wrapping = True, False, Wrapping()
+        if self._is_terminal:
+            self._waiting = self._console.status("", spinner_style="dim")
+            self._waiting.start()
         try:
             yield
         finally:
+            self._wait_no_more()
             if not self._ends_line:
                 self._write("\n")
                 self._ends_line = True
 
     def show(self, piece: Piece) -> None:
         """What others send can move no cursor and colour nothing."""
-        text = printable(piece.text) if self._console.is_terminal else piece.text
-        if piece.thought:
-            if self._console.is_terminal:
-                self._console.print(Text(text, style="dim italic"), end="")
-                self._ends_line = text.endswith("\n")
+        self._wait_no_more()
+        if not self._is_terminal:
+            if not piece.thought:
+                self._write(piece.text)
+                self._ends_line = piece.text.endswith("\n")
             return
-        self._write(text)
+        text = printable(piece.text)
+        if self._thinks and not piece.thought:
+            text = f"\n\n{text.lstrip()}"
+        self._thinks = piece.thought
+        text = self._wrapping.wrap(text.replace("\t", TAB), self._console.width)
+        self._write(f"{DIM}{text}{PLAIN}" if piece.thought else text)
         self._ends_line = text.endswith("\n")
+
+    def _wait_no_more(self) -> None:
+        if self._waiting is not None:
+            self._waiting.stop()
+            self._waiting = None
 
     def note(self, text: str) -> None:
         """In passing; nothing where only text is wanted."""
@@ -65,7 +88,7 @@ class Screen:
             parts.append("cut off at the limit of tokens")
         elif answer.finish_reason not in (None, "stop"):
             parts.append(f"ended by {answer.finish_reason}")
-        self.note(" · ".join(parts))
+        self.note(" · ".join(parts) + "\n")
 
     def _write(self, text: str) -> None:
         sys.stdout.write(text)

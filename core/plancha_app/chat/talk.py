@@ -9,20 +9,23 @@ from plancha_app.chat.conversation import Conversation
 from plancha_app.chat.screen import Screen
 from plancha_app.chat.typing_line import Keyboard
 from plancha_app.complaints import CommandError
+from plancha_app.keyboard import unechoed
 from plancha_app.remote.address import Address
 from plancha_app.remote.session import remote
 
 SILENT_S = 600.0
 COMMANDS = ("/clear", "/help", "/quit", "/system")
 HELP = '''\
-/system TEXT   what the model is told before everything else; without TEXT: show it
-/system ""     tell it nothing
-/clear         forget what was said so far
-/quit          leave, as Ctrl-D does
+/system TEXT  tell the model TEXT before everything else
+/system ""    tell it nothing; /system alone shows what it is told
+/clear        forget what was said so far
+/quit         leave, as Ctrl-D does
 
-Ctrl-C ends an answer, or drops the line being typed. The arrow keys bring back what was typed
-before. A line that ends with \\ goes on in the next; so does everything between two """.
-A message that begins with a slash is typed with a space before it.'''
+Ctrl-C ends an answer, or drops what is being typed. The arrow keys bring back
+what was typed before. A line that ends with \\ goes on in the next, and so does
+everything between two """. A message that begins with a slash is typed with a
+space before it.
+'''
 
 
 class Talk:
@@ -47,7 +50,7 @@ class Talk:
         self._screen.note(f"{model} at {self._address} · /help for help, Ctrl-D leaves")
         while True:
             try:
-                message = self._keyboard.read()
+                typed = self._keyboard.read()
             except EOFError:
                 print()
                 return
@@ -55,11 +58,11 @@ class Talk:
                 print()
                 self._screen.note("Ctrl-D leaves")
                 continue
-            if message.startswith("/"):
-                if not self._obey(*message.split(maxsplit=1)):
+            if typed.is_command:
+                if not self._obey(*typed.text.split(maxsplit=1)):
                     return
-            elif message:
-                self._answer(message)
+            elif typed.text:
+                self._answer(typed.text)
 
     def _obey(self, command: str, words: str = "") -> bool:
         """Whether the conversation goes on."""
@@ -89,7 +92,7 @@ class Talk:
     def _answer(self, message: str) -> None:
         answer, interrupted = Answer(), False
         try:
-            with self._screen.answering():
+            with unechoed(), self._screen.answering():
                 anyio.run(
                     stream,
                     self._address,

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from plancha_app.chat.history import History
 
@@ -12,19 +12,28 @@ PROMPT, MORE = ">>> ", "... "
 ReadLine = Callable[[str], str]
 
 
-def read_message(read_line: ReadLine) -> str:
+class Typed(NamedTuple):
+    """A message, or a command: one line that begins with a slash."""
+
+    text: str
+    is_command: bool = False
+
+
+def read_message(read_line: ReadLine) -> Typed:
     r"""One message: a line, lines that end with \, or what is between two \"\"\".
 
     Raises `EOFError` and `KeyboardInterrupt` as `input` does.
     """
     line = read_line(PROMPT)
     if line.lstrip().startswith(FENCE):
-        return _fenced(line.lstrip().removeprefix(FENCE), read_line)
+        return Typed(_fenced(line.lstrip().removeprefix(FENCE), read_line))
+    if line.startswith("/"):
+        return Typed(line.strip(), is_command=True)
     lines = [line]
     while lines[-1].endswith("\\"):
         lines[-1] = lines[-1][:-1]
         lines.append(read_line(MORE))
-    return "\n".join(lines).strip()
+    return Typed("\n".join(lines).strip())
 
 
 def _fenced(line: str, read_line: ReadLine) -> str:
@@ -47,12 +56,13 @@ class Keyboard:
                 self._readline.add_history(message)
             self._complete(commands)
 
-    def read(self) -> str:
+    def read(self) -> Typed:
         """See `read_message`."""
-        message = _clean(read_message(input))
-        if message:
-            self._remember(message)
-        return message
+        typed = read_message(lambda prompt: _clean(input(prompt)))
+        if typed.text:
+            is_like_a_command = typed.text.startswith("/") and not typed.is_command
+            self._remember(f" {typed.text}" if is_like_a_command else typed.text)
+        return typed
 
     def _remember(self, message: str) -> None:
         if self._readline is not None and self._history.messages[-1:] != [message]:

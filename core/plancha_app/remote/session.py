@@ -41,7 +41,7 @@ class Remote:
             names = []
         if not names:
             raise ServerError(
-                f"{self.address} lists no model in {self.address.api}/models; name one with --model"
+                f"{self.address} lists no model; is it still loading? --model names one"
             )
         return names
 

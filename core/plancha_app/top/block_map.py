@@ -55,7 +55,7 @@ def _sign(code: int, names: Sequence[str], hues: Hues, characters: Characters) -
     if code == FREE:
         return characters.free, FAINT
     if code == CACHED:
-        return characters.cached, OTHERS
+        return characters.cached, FAINT
     number, shared = divmod(code - HELD, 2)
     if code == OTHER or number >= len(names):
         return characters.others, OTHERS

@@ -131,7 +131,7 @@ def _gauges(view: View, history: History, page: Page, height: int) -> list[Text]
 
 def _kv(view: View) -> str:
     kv = view.kv
-    parts = [f"{kv.used_share:.0%} of {kv.total_blocks:,} blocks"]
+    parts = [f"{kv.used_share:.0%} of {kv.total_blocks:,} blocks held"]
     if kv.cached_blocks is not None:
         parts.append(f"{_share(kv.cached_blocks, kv.total_blocks)} cached")
     if kv.waste is not None:
@@ -152,7 +152,7 @@ def _legend(view: View, page: Page) -> Text:
     if any(tenant.shared_blocks for tenant in holders):
         line.append(characters.shared, OTHERS).append(" by several  ")
     if view.scope == "all":
-        line.append(characters.cached, OTHERS).append(" cached  ")
+        line.append(characters.cached, FAINT).append(" cached  ")
         line.append(characters.free, FAINT).append(" free")
     else:
         line.append(characters.others, OTHERS).append(" all else")
@@ -177,7 +177,7 @@ def _totals(view: View, width: int) -> Text:
     ):
         if count:
             line.append(", ").append(f"{count_text(count)} {told}", style)
-    line.append(f"; {share} of prompt tokens came from the cache" if share else "")
+    line.append(f"; {share} of prompts from the cache" if share else "")
     line.truncate(width, overflow="ellipsis")
     return line
 

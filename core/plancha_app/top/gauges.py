@@ -74,7 +74,7 @@ def drawn(gauge: Gauge, size: tuple[int, int], characters: Characters) -> list[T
     """Lines of exactly that width and height."""
     width, height = size
     words = [Text(gauge.title, FAINT), _value(gauge)]
-    words = [Text()] * (height - len(words)) + words
+    words += [Text()] * (height - len(words))
     values = gauge.values if len(gauge.values) > 1 else []  # of one there is no course
     room = width - WORDS, height
     plotted = plot(values, gauge.behind, room, (gauge.style, WORST), characters)

@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from plancha_app.keyboard import keys, single_keys
 from plancha_app.remote.server_error import ServerError
 from plancha_app.remote.session import Remote
 from plancha_app.sizes import seconds_text
 from plancha_app.top.frame import Page, frame
 from plancha_app.top.history import History
-from plancha_app.top.keyboard import keys, single_keys
 from plancha_app.top.looks import BAD, FAINT, Hues
 from plancha_app.top.view import View, look, understand
 
