@@ -241,17 +241,13 @@ class PostgresLedger:
                 async with self._turn:
                     try:
                         yield await self._connection()
-                    except BaseException:
+                    except BaseException as error:
                         self._head = None
+                        if not isinstance(error, LedgerError | ValueError):  # not rolled back
+                            self._drop()
                         raise
         except FAILURES as error:
-            self._drop()
             raise LedgerError(f"{self.where}: {_said(error)}") from None
-        except (LedgerError, ValueError):
-            raise  # the transaction was rolled back in order
-        except BaseException:
-            self._drop()
-            raise
 
     async def _connection(self) -> Any:
         if self._db is None or self._db.is_closed():

@@ -10,7 +10,9 @@ import asyncpg
 
 CONNECT_S = 4.0
 COMMAND_S = 30.0
-SETTINGS = {  # a server that nobody answers any more lets go of our lock after half a minute
+SETTINGS = {
+    "default_transaction_isolation": "read committed",  # who takes over sees what it has waited for
+    # A server that nobody answers any more lets go of our lock after half a minute.
     "tcp_keepalives_idle": "10",
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "4",

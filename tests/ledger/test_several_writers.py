@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import anyio
+import attrs
 import pytest
 
 from ledger_places import Place, closed, counts, opened, write_requests
 from plancha.contracts import LoadError
 from plancha.ledger import LedgerError
+from plancha_ledger import postgres_ledger
 from plancha_ledger.postgres_ledger import PostgresLedger
 
 
@@ -93,6 +95,44 @@ async def test_an_old_session_that_lingers_is_ended(postgres_place: Place) -> No
 
     assert ghost.is_closed()
     assert [row.number for row in postgres_place.rows()] == [1, 2, 3, 4]
+    await ledger.close()
+
+
+async def test_who_asks_in_vain_takes_nobodys_connection_away(
+    postgres_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = await postgres_place.open()
+    assert isinstance(ledger, PostgresLedger)
+    await write_requests(ledger, "r1")
+    session = ledger._db.get_server_pid()
+    writing = anyio.Event()
+
+    async def write_slowly() -> None:
+        async with ledger._turn:
+            await writing.wait()
+
+    monkeypatch.setattr(postgres_ledger, "PATIENCE_S", 0.05)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(write_slowly)
+        await anyio.wait_all_tasks_blocked()
+        with pytest.raises(LedgerError, match="no answer in time"):
+            await ledger.find("r1")
+        writing.set()
+    monkeypatch.undo()
+
+    assert await ledger.find("r1") is not None
+    assert ledger._db.get_server_pid() == session
+    await ledger.close()
+
+
+async def test_a_database_with_another_isolation_is_used_with_ours(postgres_place: Place) -> None:
+    setting = "-c%20default_transaction_isolation%3Dserializable"
+    place = attrs.evolve(postgres_place, dsn=f"{postgres_place.dsn}&options={setting}")
+
+    ledger = await place.open()
+
+    assert isinstance(ledger, PostgresLedger)
+    assert await ledger._db.fetchval("SHOW transaction_isolation") == "read committed"
     await ledger.close()
 
 
