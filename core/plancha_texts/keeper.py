@@ -123,7 +123,10 @@ class TextKeeper:
 
     async def delete(self, request: str) -> bool:
         """See `Texts`. The traces go with it, unless another process holds them for a while."""
-        return await self._read(self._delete, request)
+        found, clean = await self._read(self._delete, request)
+        if not clean:
+            self._due.set()  # a sweep tries again until they are gone
+        return found
 
     async def sweeping(self) -> None:
         """Task: delete what is overdue, now, whenever the settings change, and now and then."""
@@ -229,13 +232,15 @@ class TextKeeper:
             return None
         return row
 
-    def _delete(self, request: str) -> bool:
+    def _delete(self, request: str) -> tuple[bool, bool]:
+        """Whether it was there, and whether its traces are gone."""
         if not self._is_there():
-            return False
+            return False, True
         found = self._open().delete(request)
-        if found and not self._scrub():
+        clean = not found or self._scrub()
+        if not clean:
             log.warning("texts_traces_left", path=str(self.path))
-        return found
+        return found, clean
 
     def _tenants(self) -> list[str]:
         return self._open().tenants()

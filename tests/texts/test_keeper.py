@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from structlog.testing import capture_logs
 
@@ -272,6 +273,26 @@ async def test_who_reads_meanwhile_delays_only_the_traces_end(
     reader.close()
     assert await kept._sweep()
     assert CANARY.encode() not in raw()
+
+
+async def test_traces_that_a_reader_kept_go_soon_after_it(
+    keeper: Keep, said: Say, raw: Callable[[], bytes], folder: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("plancha_texts.store.BUSY_S", 0.01)
+    monkeypatch.setattr(keeper_module, "TRY_AGAIN_S", 0.01)
+    kept = keeper(acme=30)
+    async with at_work(kept):
+        kept.keep(said("one", prompts=(CANARY,)))
+        for _ in range(20):  # by then the first sweep is over
+            await kept.find("one")
+        reader = sqlite3.connect(folder / "texts.db", isolation_level=None)
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM texts").fetchall()
+        assert await kept.delete("one")
+        reader.close()
+        with anyio.fail_after(30):
+            while CANARY.encode() in raw():
+                await kept.find("one")
 
 
 async def test_what_cannot_be_written_is_counted_and_told_without_its_text(
