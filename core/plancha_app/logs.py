@@ -108,5 +108,5 @@ def hidden(value: Any, key: str = "") -> Any:
     if isinstance(value, list | tuple):
         return [hidden(inner, key) for inner in value]
     if isinstance(value, str):
-        return HIDDEN if is_secret(key) else re.sub(r"(?<=://)[^/@\s]+(?=@)", HIDDEN, value)
+        return HIDDEN if is_secret(key) else re.sub(r"(?<=://)[^/\s]+(?=@)", HIDDEN, value)
     return value

@@ -32,6 +32,10 @@ def test_no_secret_of_a_configuration_is_logged() -> None:
     assert shown["batch"] == {"max_batched_tokens": 256}
 
 
+def test_a_password_in_a_url_may_hold_an_at_sign() -> None:
+    assert hidden("postgres://user:p@ssword@db/plancha") == "postgres://…@db/plancha"
+
+
 def test_our_lines_and_a_librarys_are_json(capsys: pytest.CaptureFixture[str]) -> None:
     configure("info", "json")
 
