@@ -15,6 +15,7 @@ Attempt = tuple[str, int]
 """A request's id, and which attempt at it."""
 
 MAC_BYTES = 32
+YEAR_10000_US = 253_402_300_800_000_000
 OUTCOMES = frozenset({"completed", "cancelled", "failed", "stalled"})
 
 
@@ -98,6 +99,9 @@ def entry_of(values: Sequence[object]) -> Entry:
         found["superseded"] = bool(found["superseded"])
         if found["outcome"] not in OUTCOMES:
             raise ValueError(f"outcome is {found['outcome']!a}; there is none such")
+    for name in ("opened_us", "closed_us"):
+        if not 0 <= (found[name] or 0) < YEAR_10000_US:
+            raise ValueError(f"{name} is {found[name]}; no calendar has that time")
     if len(found["mac"]) != MAC_BYTES:
         raise ValueError(f"mac has {len(found['mac'])} bytes; it must have {MAC_BYTES}")
     entry = Entry(**found)

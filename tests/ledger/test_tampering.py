@@ -385,7 +385,10 @@ async def test_an_older_copy_that_was_in_use_shows_in_the_anchor(sqlite_place: P
 
 async def test_what_no_column_can_hold_is_damage_and_no_crash(sqlite_place: Place) -> None:
     await fill(sqlite_place)
-    for edit in ("tenant = x'ff00'", "tenant = CAST(x'ff41' AS TEXT)", "input_tokens = 'many'"):
+    for edit in (
+        *("closed_us = 1 << 62", "opened_us = -1 << 62"),  # years that no calendar has
+        *("tenant = x'ff00'", "tenant = CAST(x'ff41' AS TEXT)", "input_tokens = 'many'"),
+    ):
         sqlite_place.execute(f"UPDATE ledger_entries SET {edit} WHERE number = 2")
         rows = list(stored_in(sqlite_place.store))
         assert [type(row) for row in rows] == [Entry, Damaged, *[Entry] * 4]
