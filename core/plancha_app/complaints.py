@@ -15,6 +15,9 @@ INTERRUPTED = 130
 _PUT_RIGHT = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.EEXIST}
 
 
+NEWLINE = "\n"
+
+
 class CommandError(Exception):
     """Told in one line; the process leaves with `code`."""
 
@@ -29,7 +32,7 @@ class Mistake(CommandError):
 
 def complain(text: str) -> None:
     """A line on stderr, whatever is in it, if anybody listens there."""
-    print(f"plancha: {printable(text)}", file=sys.stderr)
+    print(f"plancha: {printable(text, keep=NEWLINE)}", file=sys.stderr)
 
 
 def tell_mistakes(source: str, problems: tuple[str, ...]) -> int:
@@ -61,8 +64,8 @@ def tell_error(error: Exception) -> int | None:
     return None
 
 
-def printable(text: str) -> str:
+def printable(text: str, keep: str = "") -> str:
     """The same with what no terminal should be sent escaped: others may have written it."""
     return "".join(
-        each if each.isprintable() or each == "\n" else ascii(each)[1:-1] for each in text
+        each if each.isprintable() or each in keep else ascii(each)[1:-1] for each in text
     )

@@ -9,12 +9,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from plancha_app.complaints import printable
+from plancha_app.machine_readable import show_json
 from plancha_ledger.totals import Total
 from plancha_ledger.verification import Checked, Report
 
 
-def show_report(report: Report, *, anchored: bool) -> None:
+def show_report(report: Report, *, anchored: bool, as_json: bool = False) -> None:
     """Every finding, then what was looked at."""
+    if as_json:
+        show_json({"anchored": anchored, **attrs.asdict(report)})
+        return
     for finding in report.findings:
         print(printable(finding))
     if report.found > len(report.findings):
@@ -36,8 +41,18 @@ def show_report(report: Report, *, anchored: bool) -> None:
     print(verdict)
 
 
-def show_totals(totals: Mapping[tuple[str, ...], Total], by: Sequence[str]) -> None:
+def show_totals(
+    totals: Mapping[tuple[str, ...], Total], by: Sequence[str], *, as_json: bool = False
+) -> None:
     """One line a group."""
+    if as_json:
+        show_json(
+            [
+                {**dict(zip(by, group, strict=True)), **attrs.asdict(total)}
+                for group, total in totals.items()
+            ]
+        )
+        return
     names = [field.name for field in attrs.fields(Total)]
     rows = [
         (*group, *(str(getattr(total, name)) for name in names)) for group, total in totals.items()
@@ -48,11 +63,6 @@ def show_totals(totals: Mapping[tuple[str, ...], Total], by: Sequence[str]) -> N
 def _anchored(checked: Checked) -> str:
     behind = checked.head.number - checked.anchored.number
     return "all" if behind == 0 else f"all but the last {behind:,}"
-
-
-def printable(text: str) -> str:
-    """The same with what is no letter escaped: an edited row may hold anything."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def _show(headings: Sequence[str], rows: Sequence[Sequence[str]], *, text: int) -> None:

@@ -63,11 +63,11 @@ class Job:
     longest: Count = 4096
     prompt_tokens: str = "128"
     output_tokens: str = "16,32,64,128"
-    text: bool = False
+    text: Annotated[bool, Parameter(negative=(), show_default=False)] = False
     ignore_eos: bool = True
     seed: int = 0
     timeout_s: Positive = 600.0
     key_file: Path | None = None
     out: Path | None = None
     plot: Path | None = None
-    json: bool = False
+    json: Annotated[bool, Parameter(negative=(), show_default=False)] = False

@@ -50,7 +50,7 @@ class Screen:
                 self._write(piece.text)
                 self._ends_line = piece.text.endswith("\n")
             return
-        text = printable(piece.text)
+        text = printable(piece.text, keep="\n\t")
         if self._thinks and not piece.thought:
             text = f"\n\n{text.lstrip()}"
         self._thinks = piece.thought
@@ -66,11 +66,11 @@ class Screen:
     def note(self, text: str) -> None:
         """In passing; nothing where only text is wanted."""
         if self._console.is_terminal:
-            self._console.print(Text(printable(text), style="dim"))
+            self._console.print(Text(printable(text, keep="\n"), style="dim"))
 
     def complain(self, text: str) -> None:
         """What went wrong, between two messages."""
-        self._console.print(Text(printable(text), style="red"))
+        self._console.print(Text(printable(text, keep="\n"), style="red"))
 
     def figures(self, answer: Answer, interrupted: bool = False) -> None:
         """How fast it was, and how it ended if not by itself."""

@@ -2,25 +2,26 @@
 
 from importlib.metadata import version
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from plancha_app.commands.bench import bench
 from plancha_app.commands.chat import chat
 from plancha_app.commands.completion import completion
-from plancha_app.commands.epilogue import epilogue
+from plancha_app.commands.help_page import epilogue
 from plancha_app.commands.keys import keys
+from plancha_app.commands.ledger import ledger
 from plancha_app.commands.plugins import plugins
 from plancha_app.commands.pull import pull
 from plancha_app.commands.selftest import selftest
 from plancha_app.commands.serving import check, serve
 from plancha_app.commands.top import top
-from plancha_app.ledger_commands import ledger
 
 app = App(
     name="plancha",
     version=lambda: version("plancha"),
     help="Serve large language models: continuous batching, paged KV cache, plugins.",
     help_format="plaintext",
+    default_parameter=Parameter(negative_iterable=()),
     help_epilogue=epilogue(
         ("plancha serve", "a small model on http://127.0.0.1:8000"),
         ("plancha chat", "talk to it, from another terminal"),
@@ -30,5 +31,9 @@ app = App(
     ),
 )
 
-for command in (serve, chat, top, pull, check, plugins, keys, ledger, bench, selftest, completion):
+COMMANDS = (serve, chat, top, pull, check, plugins, keys, ledger, bench, selftest, completion)
+"""In the order in which somebody needs them."""
+
+for place, command in enumerate(COMMANDS):
+    command.sort_key = place
     app.command(command)

@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from plancha_app.bench.job import Job
-from plancha_app.commands.epilogue import epilogue
+from plancha_app.commands.help_page import Flag, epilogue
 
 bench = App(
     name="bench",
@@ -23,7 +23,7 @@ bench = App(
 
 @bench.default
 def run(url: str, /, job: Annotated[Job | None, Parameter(name="*")] = None) -> int:
-    """Put load on an OpenAI-compatible server and measure what comes back.
+    """Put load on an OpenAI-compatible server and measure what comes.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def run(url: str, /, job: Annotated[Job | None, Parameter(name="*")] = None) -> 
 
 
 @bench.command
-def compare(before: Path, after: Path, /, *, json: bool = False) -> int:
+def compare(before: Path, after: Path, /, *, json: Flag = False) -> int:
     """Set two results beside each other: what `--out` wrote, or `--json` printed.
 
     Parameters

@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from plancha_app.commands.epilogue import epilogue
+from plancha_app.commands.help_page import epilogue
 
 chat = App(
     name="chat",
@@ -37,8 +37,9 @@ def talk(
 ) -> int:
     """Talk to a server, ours or any that speaks OpenAI's protocol.
 
-    Ctrl-C ends an answer and not the program, Ctrl-D leaves, /help tells the rest. Where stdin is
-    no terminal, it is one question, and stdout gets the answer alone.
+    Ctrl-C ends an answer and not the program, Ctrl-D leaves, /help tells the
+    rest. Where stdin is no terminal, it is one question, and stdout gets the
+    answer alone.
 
     Parameters
     ----------

@@ -4,7 +4,7 @@ from typing import Literal
 
 from cyclopts import App
 
-from plancha_app.commands.epilogue import epilogue
+from plancha_app.commands.help_page import epilogue
 
 completion = App(
     name="completion",
@@ -19,7 +19,7 @@ completion = App(
 
 @completion.default
 def show(shell: Literal["bash", "zsh", "fish"], /) -> int:
-    """Print a script that lets a shell complete commands and options.
+    """Print what lets a shell complete commands and options.
 
     Parameters
     ----------

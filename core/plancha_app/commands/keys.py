@@ -2,7 +2,7 @@
 
 from cyclopts import App
 
-from plancha_app.commands.epilogue import epilogue
+from plancha_app.commands.help_page import Flag, epilogue
 from plancha_app.complaints import MISTAKE, complain
 
 keys = App(
@@ -18,7 +18,7 @@ keys = App(
 
 
 @keys.command
-def new(tenant: str | None = None, /, *, json: bool = False) -> int:
+def new(tenant: str | None = None, /, *, json: Flag = False) -> int:
     """Print a new key once, and the line with its hash for the deployment file.
 
     Parameters

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from cyclopts import App
 
-from plancha_app.commands.epilogue import epilogue
+from plancha_app.commands.help_page import Flag, epilogue
 from plancha_app.complaints import tell_mistakes
 
 plugins = App(
@@ -18,8 +18,10 @@ plugins = App(
 
 
 @plugins.default
-def show(file: Path | None = None, /, *, json: bool = False) -> int:
-    """List the installed plugins; load those that the deployment names, and no others.
+def show(file: Path | None = None, /, *, json: Flag = False) -> int:
+    """List the installed plugins, and whether those in use load.
+
+    Only those that the deployment names are loaded.
 
     Parameters
     ----------

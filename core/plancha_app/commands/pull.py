@@ -4,7 +4,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from plancha_app.commands.epilogue import epilogue
+from plancha_app.commands.help_page import Flag, epilogue
 from plancha_app.complaints import Mistake
 
 pull = App(
@@ -24,12 +24,13 @@ def fetch(
     model: str | None = None,
     /,
     *,
-    list_: Annotated[bool, Parameter(name="--list", negative="")] = False,
-    json: bool = False,
+    list_: Annotated[Flag, Parameter(name="--list")] = False,
+    json: Flag = False,
 ) -> int:
-    """Fetch a model into the cache and check it, so that a later start finds it there.
+    """Fetch a model into the cache, where a later start finds it.
 
-    What is there already is checked again; of the hub's models, what is new is fetched.
+    What is there already is checked again; of the hub's models, what is new is
+    fetched.
 
     Parameters
     ----------

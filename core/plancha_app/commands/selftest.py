@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from plancha_app.commands.epilogue import epilogue
+from plancha_app.commands.help_page import Flag, epilogue
 
 selftest = App(
     name="selftest",
@@ -29,7 +29,7 @@ def isolation(
     characters: Annotated[int, Parameter(validator=Number(gte=1))] = 800,
     rounds: Annotated[int, Parameter(validator=Number(gte=1))] = 12,
     prefix: str = "",
-    json: bool = False,
+    json: Flag = False,
 ) -> int:
     """Check that of two tenants neither can tell what the other asks. Exit code 1 if one can.
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from cyclopts import App
 
-from plancha_app.commands.epilogue import epilogue
+from plancha_app.commands.help_page import Flag, epilogue
 from plancha_app.complaints import tell_mistakes
 from plancha_app.machine_readable import show_json
 
 serve = App(
     name="serve",
     help_epilogue=epilogue(
-        ("plancha serve", "plugins.toml here, else a small model, on port 8000"),
+        ("plancha serve", "plugins.toml here, or a small model"),
         ("plancha serve my.toml", "a deployment of your own"),
         ("plancha serve my.toml --port 0", "on a free port, which is told"),
         codes="1 it could not serve; 2 mistakes in the file or mistyped.",
@@ -34,8 +34,9 @@ check = App(
 def run(file: Path | None = None, /, *, host: str | None = None, port: int | None = None) -> int:
     """Load the model and answer requests until SIGINT or SIGTERM.
 
-    What is being answered then is answered to its end; a second signal ends it at once. SIGHUP
-    reads the file again: keys, weights and limits change without dropping a stream.
+    What is being answered then is answered to its end; a second signal ends it
+    at once. SIGHUP reads the file again: keys, weights and limits change without
+    dropping a stream.
 
     Parameters
     ----------
@@ -62,8 +63,8 @@ def run(file: Path | None = None, /, *, host: str | None = None, port: int | Non
 
 
 @check.default
-def validate(file: Path | None = None, /, *, json: bool = False) -> int:
-    """Validate a deployment file and its plugins' options, without loading a model.
+def validate(file: Path | None = None, /, *, json: Flag = False) -> int:
+    """Find every mistake in a deployment file, without loading a model.
 
     Parameters
     ----------

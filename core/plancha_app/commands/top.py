@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from plancha_app.commands.epilogue import epilogue
+from plancha_app.commands.help_page import Flag, epilogue
 
 top = App(
     name="top",
@@ -25,11 +25,11 @@ def watch(
     /,
     *,
     interval: Annotated[float, Parameter(validator=Number(gte=0.25, lte=60))] = 1.0,
-    once: bool = False,
-    json: bool = False,
+    once: Flag = False,
+    json: Flag = False,
     key_file: Path | None = None,
 ) -> int:
-    """Watch a Plancha server: how fast it is, its KV pool, the batch, the queue of each tenant.
+    """Watch a server: its pace, its KV pool, the batch, the tenants' queues.
 
     An operator's key shows all of it, a tenant's its own. q leaves.
 

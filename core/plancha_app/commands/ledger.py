@@ -1,4 +1,4 @@
-"""`plancha ledger …`: what an auditor does. Exit codes: 0 fine, 1 findings, 2 cannot be read."""
+"""`plancha ledger`: what an auditor does."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,12 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Literal, ParamSpec
 
 from cyclopts import App, Parameter
 
+from plancha_app.commands.help_page import Flag, epilogue
+
 if TYPE_CHECKING:  # each command imports what it needs
     from plancha_ledger.entry import Entry
     from plancha_ledger.table import LedgerTable
     from plancha_ledger.totals import Selection
 
-ledger = App(name="ledger", help="Verify the usage ledger, and read what it says.")
+ledger = App(
+    name="ledger",
+    help="Verify the usage ledger, and read what it says.",
+    help_epilogue=epilogue(
+        ("plancha ledger verify my.toml", "has anybody changed it?"),
+        ("plancha ledger totals my.toml --by tenant --by month", ""),
+        ("plancha ledger totals my.toml --since 2026-11-01 --json", ""),
+        ("plancha ledger export my.toml --format csv > november.csv", ""),
+        codes="1 findings; 2 it cannot be read, or mistyped; 130 interrupted.",
+    ),
+)
 
 FINDINGS = 1
 UNREADABLE = 2
@@ -31,8 +43,8 @@ def told(command: Callable[P, int]) -> Callable[P, int]:
     def run(*args: P.args, **kwargs: P.kwargs) -> int:
         from plancha.contracts import LoadError
         from plancha.ledger import LedgerError
+        from plancha_app.complaints import printable
         from plancha_app.deployment import DeploymentError
-        from plancha_app.ledger_report import printable
 
         try:
             return command(*args, **kwargs)
@@ -40,9 +52,6 @@ def told(command: Callable[P, int]) -> Callable[P, int]:
             reasons = map(printable, str(error).splitlines())
             print("plancha", *reasons, sep=": ", file=sys.stderr)
             return UNREADABLE
-        except BrokenPipeError:  # `plancha ledger export | head`
-            sys.stdout = None
-            return 0
 
     return run
 
@@ -56,6 +65,7 @@ def verify(
     store: Store = None,
     key: Path | None = None,
     anchor: Path | None = None,
+    json: Flag = False,
 ) -> int:
     """Check that nobody has edited, moved, added or removed a row. A server may go on meanwhile.
 
@@ -67,6 +77,8 @@ def verify(
         The file with the key, if not the deployment's.
     anchor
         The anchor, if not the deployment's. With --store alone none is looked at.
+    json
+        Print an object with the findings, and what was looked at by writer.
     """
     from plancha.ledger import LedgerError
     from plancha_app.ledger_report import show_report
@@ -81,7 +93,7 @@ def verify(
     if key is None:
         raise LedgerError("--store needs --key, the file with the key that signed it")
     report = check(stored_in(store), read_key(key), anchor)
-    show_report(report, anchored=anchor is not None)
+    show_report(report, anchored=anchor is not None, as_json=json)
     return FINDINGS if report.found else 0
 
 
@@ -96,6 +108,7 @@ def show(
     tenant: str | None = None,
     since: date | None = None,
     until: date | None = None,
+    json: Flag = False,
 ) -> int:
     """Requests and tokens to be billed, by the time at which they ended. Verify first.
 
@@ -111,13 +124,15 @@ def show(
         The first day (UTC).
     until
         The day after the last.
+    json
+        Print a list with an object for each group.
     """
     from plancha_app.ledger_report import show_totals
     from plancha_ledger.totals import billed, totals
 
     entries = _entries(file, store)
     selection = _selection(tenant, since, until)
-    show_totals(totals(billed(entries, selection), by), by)
+    show_totals(totals(billed(entries, selection), by), by, as_json=json)
     return 0
 
 

@@ -1,4 +1,11 @@
-"""What stands below the options of every help page: what people type, and exit codes."""
+"""What help pages have in common: what people type, exit codes, and how a flag looks."""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
+"""Off unless given."""
 
 
 def epilogue(
