@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Thread
 
 import attrs
 import orjson
@@ -20,6 +21,9 @@ log = structlog.get_logger()
 
 NEWLINE = b"\n"
 BLOCK_BYTES = 65536
+PATIENCE_S = 1.0
+"""For one line, once: while that is not written, nobody waits for another."""
+
 PURPOSE = b"plancha ledger anchor\n"  # no row's signature begins so
 
 
@@ -83,15 +87,24 @@ class Anchor:
     writer: str
     wall: Callable[[], float] = time.time  # Unix seconds
     _remembered: Head = attrs.field(default=START, init=False)
+    _appending: Thread | None = attrs.field(default=None, init=False)
 
     def remember(self, head: Head) -> None:
         """Append the head, unless it is remembered already.
 
-        Where that fails the log says so, and the next head, which stands for all rows before it,
-        makes up for it: no request has to wait for a file that only an auditor reads.
+        Where that fails, or another machine's disk does not answer, the log says so, and the next
+        head, which stands for all rows before it, makes up for it: no request has to wait for a
+        file that only an auditor reads. One caller at a time.
         """
-        if head == self._remembered:
+        if head == self._remembered or (self._appending and self._appending.is_alive()):
             return
+        self._appending = Thread(target=self._try, args=(head,), name="anchor", daemon=True)
+        self._appending.start()
+        self._appending.join(PATIENCE_S)
+        if self._appending.is_alive():
+            log.warning("ledger_anchor_behind", path=str(self.path), reason="no answer in time")
+
+    def _try(self, head: Head) -> None:
         try:
             self.append(head)
         except OSError as error:

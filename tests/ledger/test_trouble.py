@@ -1,16 +1,20 @@
 """Disks that are full, databases that are gone: said clearly, and over when it is over."""
 
 import sqlite3
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import anyio
 import pytest
 
 from ledger_places import Place, closed, counts, opened, write_requests
 from plancha.contracts import LoadError
 from plancha.ledger import LedgerError
+from plancha_ledger import anchor as anchor_module
 from plancha_ledger import sqlite_file
 from plancha_ledger.anchor import Anchor
+from plancha_ledger.batch import Head
 from plancha_ledger.sqlite_file import SqliteFile
 from postgres_server import PostgresServer
 
@@ -111,6 +115,34 @@ async def test_an_anchor_that_cannot_be_written_holds_nobody_up(place: Place) ->
     await write_requests(ledger, "r3")
     assert place.verify().writers["worker"].anchored.number == 6
     assert len(place.anchor.read_bytes().splitlines()) == 2
+    await ledger.close()
+
+
+async def test_an_anchor_on_a_machine_that_hangs_holds_nobody_up(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = await place.open()
+    await write_requests(ledger, "r1")
+    answers, append = threading.Event(), Anchor.append
+
+    def append_when_it_answers(anchor: Anchor, head: Head) -> None:
+        answers.wait()
+        append(anchor, head)
+
+    monkeypatch.setattr(anchor_module, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(Anchor, "append", append_when_it_answers)
+    try:
+        with anyio.fail_after(30):
+            await write_requests(ledger, "r2", "r3")
+        assert len(place.anchor.read_bytes().splitlines()) == 1
+    finally:
+        answers.set()
+    monkeypatch.undo()
+    for number in range(100):
+        await write_requests(ledger, f"later {number}")
+        if place.verify().writers["worker"].anchored.number > 6:
+            break
+    assert place.verify().findings == []
     await ledger.close()
 
 
