@@ -128,9 +128,19 @@ def _reader(path: Path) -> sqlite3.Connection:
         db.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.OperationalError:
         db.close()
+        _check_lone(path)
         db = sqlite3.connect(f"{uri}&immutable=1", uri=True)
     db.text_factory = _text
     return db
+
+
+def _check_lone(path: Path) -> None:
+    log = path.with_name(f"{path.name}-wal")
+    if log.exists() and log.stat().st_size:
+        raise LedgerError(
+            f"{log}: the latest rows are in there, and SQLite cannot read them here; "
+            "copy it and the ledger to where both can be written"
+        )
 
 
 def _text(raw: bytes) -> str:

@@ -1,5 +1,6 @@
 """Disks that are full, databases that are gone: said clearly, and over when it is over."""
 
+import shutil
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from plancha_ledger import anchor as anchor_module
 from plancha_ledger import sqlite_file
 from plancha_ledger.anchor import Anchor
 from plancha_ledger.batch import Head
+from plancha_ledger.reading import stored_in
 from plancha_ledger.sqlite_file import SqliteFile
 from postgres_server import PostgresServer
 
@@ -166,6 +168,26 @@ async def test_a_database_server_that_crashed_is_waited_for(
     assert [(row.epoch, row.output_tokens) for row in postgres_place.rows()] == [(1, None), (1, 2)]
     assert postgres_place.verify().findings == []
     await ledger.close()
+
+
+def test_a_copy_whose_log_cannot_be_read_is_not_taken_for_all_there_is(
+    sqlite_place: Place,
+) -> None:
+    copy = sqlite_place.folder / "copy.sqlite"
+    file = SqliteFile(
+        Path(sqlite_place.store), Anchor(sqlite_place.anchor, sqlite_place.key, "worker")
+    )
+    file.open()
+    file.write([opened("r1")], [], [])
+    for end in ("", "-wal"):
+        shutil.copy(f"{sqlite_place.store}{end}", f"{copy}{end}")
+    file.close()
+    copy.with_name("copy.sqlite-shm").symlink_to("nowhere/at-all")  # as in a read-only folder
+
+    with pytest.raises(LedgerError, match=r"copy\.sqlite-wal.*where both can be written"):
+        list(stored_in(str(copy)))
+    copy.with_name("copy.sqlite-shm").unlink()
+    assert list(stored_in(str(copy))) == sqlite_place.rows()
 
 
 async def test_an_anchor_that_cannot_be_made_stops_the_start(place: Place) -> None:
