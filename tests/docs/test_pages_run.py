@@ -9,7 +9,7 @@ from documented_shell import Shell, commands, matches, shell
 from ledger_places import Place, write_requests
 from markdown_pages import GUIDES, ROOT, Page
 
-WITH_MODEL = ("README.md", "docs/quickstart.md")
+WITH_MODEL = ("README.md", "docs/quickstart.md", "docs/operating.md")
 WITHOUT = ("docs/writing-a-scheduler.md", "docs/writing-an-allocator.md")
 
 

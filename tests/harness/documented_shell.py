@@ -1,8 +1,9 @@
 """A terminal, or two, in which the commands of a page are typed as a reader would type them.
 
 Blocks are run in a folder of their own that looks like the repository. What a page leaves to the
-reader is done too: `…` is any text in an output, the key shown last in `pk-…`, and the hash of a
-tenant's key in `sha256:…`; `PID` is the server's. Port 8000 is another one that is free.
+reader is done too: `…` is any text in an output, the key shown last in `pk-…`, and in a tenant's
+table the hash of its key, the newest first, in `sha256:…`; `PID` is the server's. Port 8000 is
+another one that is free.
 """
 
 import os
@@ -43,7 +44,7 @@ class Shell:
     _bash: "subprocess.Popen[str]"
     _server: "subprocess.Popen[str] | None" = None
     _key: str = ""
-    _hashes: dict[str, str] = attrs.field(factory=dict)
+    _hashes: dict[str, list[str]] = attrs.field(factory=dict)  # of each tenant, the newest first
 
     def run(self, block: Block) -> None:
         """Raises `AssertionError` when something else comes out than the page says."""
@@ -136,12 +137,14 @@ class Shell:
         text = re.sub(rf"\b{PORT}\b", self.port, text)
         if self._server is not None:
             text = re.sub(r"\bPID\b", str(self._server.pid), text)
-        tenant = ""
+        hashes: list[str] = []
         lines = []
         for line in text.replace("pk-…", self._key).splitlines(keepends=True):
-            header = re.match(r"\[tenants\.(\S+)\]", line)
-            tenant = header[1] if header else tenant
-            lines.append(line.replace("sha256:…", self._hashes.get(tenant, "sha256:…")))
+            if header := re.match(r"\[tenants\.(\S+)\]", line):
+                hashes = self._hashes.get(header[1], [])
+            for each in hashes:
+                line = line.replace("sha256:…", each, 1)
+            lines.append(line)
         return "".join(lines)
 
     def _shown(self, output: str) -> str:
@@ -151,7 +154,7 @@ class Shell:
         keys = re.findall(r"pk-[\w-]+", out)
         self._key = keys[-1] if keys else self._key
         for tenant, digest in re.findall(r'\[tenants\.(\S+)\]\s+keys = \["(sha256:\w+)"', out):
-            self._hashes[tenant] = digest
+            self._hashes.setdefault(tenant, []).insert(0, digest)
 
 
 def commands(text: str) -> Iterator[tuple[str, str]]:
@@ -200,7 +203,7 @@ def _patience(process: "subprocess.Popen[str]") -> Iterator[None]:
 def short_answers(deployment: str) -> str:
     """The same for a model whose answers may go on for ever, as those of a small one may."""
     assert "[executor]" in deployment and 'plugin = "torch"' in deployment
-    return deployment.replace('plugin = "torch"', 'plugin = "torch"\ncontext_length = 256')
+    return deployment.replace('plugin = "torch"', 'plugin = "torch"\ncontext_length = 96')
 
 
 def free_port() -> str:
@@ -221,12 +224,13 @@ def shell(folder: Path) -> Iterator[Shell]:
         (folder / name).symlink_to(ROOT / name)
     (folder / ".venv").symlink_to(sys.prefix)
     (folder / "plugins.toml").write_text(short_answers((ROOT / "plugins.toml").read_text()))
-    programs = str(Path(sys.executable).parent)
+    programs, port = str(Path(sys.executable).parent), free_port()
     site = str(folder / "site-packages")
     environment = {
         **os.environ,
         **PIP,
         "PIP_TARGET": site,
+        "OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1",  # where `plancha chat` looks
         "PYTHONPATH": site,
         "PATH": os.pathsep.join((programs, os.environ.get("PATH", ""))),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "2"),
@@ -242,7 +246,7 @@ def shell(folder: Path) -> Iterator[Shell]:
         stdout=subprocess.PIPE,
         text=True,
     )
-    made = Shell(folder, environment, free_port(), bash)
+    made = Shell(folder, environment, port, bash)
     try:
         yield made
     except BaseException:
