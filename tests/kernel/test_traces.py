@@ -394,6 +394,32 @@ async def test_of_a_request_with_many_sequences_so_many_are_told_and_no_more_is_
     assert len(found.sequences) == MOST_SEQUENCES
 
 
+async def test_a_request_whose_first_sequence_failed_is_remembered_while_another_runs(
+    rig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended before the next was there, so for a moment none of them ran."""
+    monkeypatch.setattr(traces, "MOST_ENDED", 1)
+    simulation = rig.chain()
+    scheduler = simulation.planner._scheduler
+    add, added = scheduler.add, []
+
+    def fail_once(sequence: Sequence, now: float) -> None:
+        added.append(sequence)
+        if len(added) == 1:
+            raise RuntimeError
+        add(sequence, now)
+
+    monkeypatch.setattr(scheduler, "add", fail_once)
+    stream = simulation.submit(x(5), 20, more_prompts=[x(5)])
+    for _ in range(2):
+        simulation.submit(x(5), 1)
+        simulation.step()
+    states = [each["state"] for each in (await told(simulation, stream))["sequences"]]
+    assert states == ["ended", "running"]
+    simulation.run()
+    assert simulation.finished[stream + 1].reason == "length"
+
+
 async def test_who_waited_too_long_ended_so(rig: Any) -> None:
     simulation = attrs.evolve(rig, max_sequences=1).chain(queue_timeout_s=1.0)
     simulation.submit(x(5), 100)

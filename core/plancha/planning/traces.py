@@ -74,6 +74,7 @@ class Traces:
             )
         traced.count += 1
         traced.running += 1
+        self._ended.pop(request.id, None)  # those before it may all have failed at once
 
     def ended(
         self, sequence: Sequence, reason: FinishReason, failure: Failure | None, now: float
