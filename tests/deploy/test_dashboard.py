@@ -25,3 +25,16 @@ def test_every_panels_queries_can_be_parsed(program: Callable[[str], str], tmp_p
         [program("promtool"), "check", "rules", path], capture_output=True, text=True, timeout=60
     )
     assert found.returncode == 0, found.stdout + found.stderr
+
+
+def test_an_axis_in_seconds_has_durations_on_it_and_nothing_else() -> None:
+    mixed = [
+        (panel["title"], target["legendFormat"])
+        for panel in json.loads(DASHBOARD.read_text())["panels"]
+        if panel.get("fieldConfig", {}).get("defaults", {}).get("unit") == "s"
+        for target in panel["targets"]
+        if "_seconds" not in target["expr"]
+        and target["legendFormat"]
+        not in [each["matcher"]["options"] for each in panel["fieldConfig"]["overrides"]]
+    ]
+    assert mixed == []
