@@ -7,6 +7,7 @@ from cyclopts import App, Parameter
 from plancha_app.commands.bench import bench
 from plancha_app.commands.chat import chat
 from plancha_app.commands.completion import completion
+from plancha_app.commands.config import config
 from plancha_app.commands.help_page import epilogue
 from plancha_app.commands.keys import keys
 from plancha_app.commands.ledger import ledger
@@ -31,7 +32,10 @@ app = App(
     ),
 )
 
-COMMANDS = (serve, chat, top, pull, check, plugins, keys, ledger, bench, selftest, completion)
+COMMANDS = (
+    *(serve, chat, top, pull, check, config, plugins),
+    *(keys, ledger, bench, selftest, completion),
+)
 """In the order in which somebody needs them."""
 
 for place, command in enumerate(COMMANDS):

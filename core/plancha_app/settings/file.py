@@ -15,10 +15,19 @@ HEAD = """\
 
 
 def file(header: str | None = None) -> str:
-    """All tables, or those of one header ("batch", "tenants.NAME"). "" if there is none."""
-    wanted = [each for each in tables() if header in (None, each.header)]
+    """All tables, or those of one header ("batch", "tenants"). "" if there is none."""
+    wanted = [each for each in tables() if header in (None, each.header, _first(each.header))]
     body = "\n".join("\n".join(_table(each)) + "\n" for each in wanted)
     return HEAD + body if header is None else body
+
+
+def headers() -> list[str]:
+    """What `file` takes."""
+    return list(dict.fromkeys(_first(table.header) for table in tables()))
+
+
+def _first(header: str) -> str:
+    return header.partition(".")[0]
 
 
 def _table(table: Table) -> Iterator[str]:

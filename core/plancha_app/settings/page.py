@@ -13,6 +13,7 @@ HEAD = """\
 A deployment is one TOML file. `plancha serve FILE` reads it; without FILE, `plugins.toml` of the
 folder that it is started in, and without that everything is at the defaults below.
 `plancha check FILE` tells every mistake in it at once. An unknown key is a mistake.
+`plancha config` prints what is below as a file to fill in.
 
 - Times are in seconds, as names that end in `_s` say. Sizes are whole numbers of bytes, or text
   with a unit: `kB`, `MB`, `GB`, `TB` (powers of 1,000), `KiB`, `MiB`, `GiB`, `TiB` (of 1,024).

@@ -9,6 +9,7 @@ import attrs
 import pytest
 
 from plancha.options import OptionsError, structure
+from plancha_app.cli import main
 from plancha_app.deployment import Deployment, understand
 from plancha_app.reloading import LIVE_KEYS, LIVE_TABLES
 from plancha_app.settings import file, page
@@ -95,4 +96,19 @@ def test_the_file_to_begin_with_changes_nothing() -> None:
 def test_a_table_of_that_file_can_be_had_alone() -> None:
     assert file.file("kv").startswith("[kv]\n")
     assert file.file("kv").endswith("# block_size = 16\n")
+    assert file.file("tenants") == file.file("tenants.NAME") != ""
+    assert [header for header in file.headers() if not file.file(header)] == []
     assert file.file("nothing") == ""
+
+
+def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, code, out in (
+        (["config"], 0, file.file()),
+        (["config", "[batch]"], 0, file.file("batch")),
+        (["config", "bath"], 2, ""),
+    ):
+        with pytest.raises(SystemExit) as left:
+            main(words)
+        told = capsys.readouterr()
+        assert (left.value.code or 0, told.out) == (code, out)
+    assert "there is no table 'bath'; there are model, batch, kv" in told.err
