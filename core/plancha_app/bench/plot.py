@@ -11,8 +11,8 @@ from plancha_app.bench.result_file import read_outcomes
 from plancha_app.complaints import Mistake
 
 ENDINGS = (".png", ".svg")
-PARTS = 60
-"""Of a run's time, for tokens a second."""
+MOST_PARTS, SHORTEST_PART_S = 60, 0.25
+"""Of a run's time, for tokens a second: shorter ones would show steps and not the pace."""
 
 INK, GRID = "#3b4252", "#d8dee9"
 COLOURS = ("#2a6fbb", "#d9822b", "#3a8f5d", "#b3446c", "#7a5bb5", "#6b7280")
@@ -60,7 +60,7 @@ def draw(results: Mapping[str, Sequence[Outcome]], to: Path) -> None:
         _dress(axis, title, unit)
     for axis in axes[:2]:
         axis.set_ylabel("share of them, at most so long")
-        axis.set_ylim(0, 1.02)
+        axis.set_ylim(0, 1.04)
     axes[2].set_ylim(bottom=0)
     if len(results) > 1:
         axes[0].legend(frameon=False, loc="lower right", fontsize=9)
@@ -86,7 +86,9 @@ def _pace(axis: Any, outcomes: Sequence[Outcome], name: str, colour: str) -> Non
     if times.size < 2:
         return
     began_s = min(outcome.sent_s for outcome in outcomes)
-    counts, edges = np.histogram(times - began_s, PARTS, (0.0, float(times[-1] - began_s)))
+    lasted_s = float(times[-1] - began_s)
+    parts = max(1, min(MOST_PARTS, int(lasted_s / SHORTEST_PART_S)))
+    counts, edges = np.histogram(times - began_s, parts, (0.0, lasted_s))
     tokens = sum(outcome.output_tokens for outcome in outcomes if outcome.events)
     per_s = counts / np.diff(edges) * (tokens / times.size if tokens else 1.0)
     axis.stairs(per_s, edges, color=colour, linewidth=1.4, label=name)

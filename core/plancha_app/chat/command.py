@@ -41,12 +41,14 @@ def ask_once(
     with screen.answering():
         anyio.run(stream, address, headers, conversation, prompt, answer, screen)
     if answer.finish_reason == "length":
-        complain("the answer is cut off at the limit of tokens; --max-tokens sets it")
+        complain("the answer is cut off at the token limit, which --max-tokens sets")
     return 0
 
 
 def piped() -> str:
     """All of stdin, without the line's end that a pipe adds. Raises `Mistake`."""
+    if sys.stdin is None:
+        return ""
     try:
         return sys.stdin.buffer.read().decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError:

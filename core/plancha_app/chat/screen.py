@@ -78,14 +78,14 @@ class Screen:
         if answer.first_s is not None:
             parts.append(f"first token {answer.first_s:.2f} s")
         if answer.tokens_per_s is not None:
-            parts.append(f"{answer.tokens_per_s:.1f} tokens/s")
+            parts.append(f"{answer.tokens_per_s:,.1f} tokens/s")
         if answer.tokens:
             about = "" if answer.is_counted else "about "
             parts.append(f"{about}{answer.tokens} token{'s' if answer.tokens != 1 else ''}")
         if interrupted:
             parts.append("interrupted")
         elif answer.finish_reason == "length":
-            parts.append("cut off at the limit of tokens")
+            parts.append("cut off at the token limit")
         elif answer.finish_reason not in (None, "stop"):
             parts.append(f"ended by {answer.finish_reason}")
         self.note(" · ".join(parts) + "\n")

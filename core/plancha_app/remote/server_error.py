@@ -9,7 +9,7 @@ import orjson
 from plancha_app.complaints import CommandError
 
 LONGEST = 500  # characters of what another program says
-WANTS_KEY = "give its key with --key-file FILE, or in OPENAI_API_KEY"
+GIVE_A_KEY = "give a key with --key-file FILE, or in OPENAI_API_KEY"
 
 
 class ServerError(CommandError):
@@ -51,7 +51,7 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, root: str) -> 
     said = message_in(body)
     match status:
         case 401:
-            return ServerError(f"{root} wants another key ({said})" if said else _wants_key(root))
+            return ServerError(f"{root} answers 401: {said or 'no key is known'}; {GIVE_A_KEY}")
         case 404:
             found = said or "nothing is there"
             return ServerError(f"{root} answers 404: {found}; is that the right server?")
@@ -59,10 +59,6 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, root: str) -> 
             after = headers["Retry-After"][:20]
             return ServerError(f"{root} answers {status}: {said}; try again in {after} s")
     return ServerError(f"{root} answers {status}{f': {said}' if said else ''}")
-
-
-def _wants_key(root: str) -> str:
-    return f"{root} wants a key; {WANTS_KEY}"
 
 
 def message_in(body: bytes) -> str:

@@ -55,7 +55,7 @@ def frame(
     for tenant in view.tenants:  # colours in the order of names, however they are ranked
         hues.of(tenant.name)
     parts: list[RenderableType] = [
-        _title(view, title, width),
+        _title(view, title, page),
         *_gauges(view, history, page, shares.gauge),
         heading("KV pool", _kv(view), page),
         *block_map(view, (width, shares.map), hues, characters),
@@ -94,7 +94,7 @@ def share_out(view: View, page: Page) -> Shares:
 
 def heading(title: str, told: str, page: Page) -> Text:
     """A line across, with a title on the left and figures on the right."""
-    line = Text(no_wrap=True, overflow="ellipsis")
+    line = Text(no_wrap=True)
     line.append(page.characters.rule * 2 + " ", FAINT).append(title, "bold")
     right = f" {told} " if told else ""
     rules = page.width - line.cell_len - 1 - len(right) - 2
@@ -103,12 +103,13 @@ def heading(title: str, told: str, page: Page) -> Text:
     return line
 
 
-def _title(view: View, title: str, width: int) -> Text:
+def _title(view: View, title: str, page: Page) -> Text:
     whose = "all tenants" if view.scope == "all" else f"{_own_name(view)} alone"
-    right = f"{whose} · up {seconds_text(view.at_s)}"
+    right = f"{whose} {page.characters.dot} up {seconds_text(view.at_s)}"
     line = Text(no_wrap=True).append("plancha top", "bold").append(f"  {title}")
-    line.truncate(width - len(right) - 1, overflow="ellipsis")
-    line.pad_right(width - len(right) - line.cell_len)
+    room = page.width - len(right)
+    line.truncate(room - 1)
+    line.pad_right(room - line.cell_len)
     return line.append(right, FAINT)
 
 
@@ -137,13 +138,13 @@ def _kv(view: View) -> str:
     if kv.waste is not None:
         parts.append(f"{kv.waste:.1%} waste")
     if kv.host_blocks:
-        parts.append(f"{kv.host_blocks - kv.host_free_blocks:,} of {kv.host_blocks:,} on the host")
+        parts.append(f"host {kv.host_blocks - kv.host_free_blocks:,} of {kv.host_blocks:,}")
     return ", ".join(parts)
 
 
 def _legend(view: View, page: Page) -> Text:
     characters, hues = page.characters, page.hues
-    line = Text(no_wrap=True, overflow="ellipsis")
+    line = Text(no_wrap=True)
     holders = sorted(view.tenants, key=lambda tenant: -tenant.blocks)
     for tenant in holders:
         if tenant.blocks:
@@ -156,7 +157,7 @@ def _legend(view: View, page: Page) -> Text:
         line.append(characters.free, FAINT).append(" free")
     else:
         line.append(characters.others, OTHERS).append(" all else")
-    line.truncate(page.width, overflow="ellipsis")
+    line.truncate(page.width)
     return line
 
 
@@ -178,7 +179,7 @@ def _totals(view: View, width: int) -> Text:
         if count:
             line.append(", ").append(f"{count_text(count)} {told}", style)
     line.append(f"; {share} of prompts from the cache" if share else "")
-    line.truncate(width, overflow="ellipsis")
+    line.truncate(width)
     return line
 
 
