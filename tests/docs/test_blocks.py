@@ -10,7 +10,7 @@ from plancha_app.deployment import understand
 
 BLOCKS = [block for page in GUIDES for block in page.blocks()]
 LANGUAGES = {"console", "python", "toml", "text"}
-MOST_UNRUN = 8
+MOST_UNRUN = 5
 
 HASH = "sha256:" + "0" * 63
 

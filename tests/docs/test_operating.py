@@ -3,14 +3,18 @@
 import configparser
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import torch
 
+from ledger_places import Place, write_requests
 from markdown_pages import ROOT, Page
+from plancha.contracts import LoadError
 from plancha.metrics.meters import REASONS
 from plancha_app.deployment import Server
 from plancha_engine.checkpoint import open_checkpoint
@@ -81,6 +85,40 @@ def test_every_alert_says_what_to_do() -> None:
     assert [name for name in PAGE.headings() if name.startswith("Plancha")] == alerts
     for name in alerts:
         assert PAGE.section(name)
+
+
+def test_metrics_that_are_named_are_exported() -> None:
+    """A test of theirs holds that table against the code."""
+    table = set(Page(ROOT / "docs" / "metrics.md").names())
+    named = {name for name in PAGE.names() if name.startswith("plancha_")}
+    assert named and named <= table
+
+
+async def test_a_ledger_is_restored_with_the_anchor_of_its_copy_and_no_other(
+    tmp_path: Path,
+) -> None:
+    place = Place(tmp_path)
+    ledger = await place.open()
+    await write_requests(ledger, "r1")
+    anchor = place.anchor.read_bytes()
+    await write_requests(ledger, "r2")  # between the two copies
+    copy = tmp_path / "copy.sqlite"
+    with closing(sqlite3.connect(place.store)) as source, closing(sqlite3.connect(copy)) as target:
+        source.backup(target)
+    await write_requests(ledger, "r3")  # is lost
+    await ledger.close()
+
+    copy.rename(place.store)
+    with pytest.raises(LoadError, match="remembers"):
+        await place.open()
+    place.anchor.rename(tmp_path / "evidence")
+    place.anchor.write_bytes(anchor)
+    ledger = await place.open()
+    await write_requests(ledger, "r4")
+    await ledger.close()
+
+    assert not place.verify().findings
+    assert {row.request for row in place.rows()} == {"r1", "r2", "r4"}
 
 
 def unit() -> configparser.SectionProxy:
