@@ -20,11 +20,13 @@ from plancha_ledger.entry import COLUMNS, Attempt, Entry, entry_of, row
 from plancha_ledger.key import key_check
 from plancha_ledger.postgres_session import connect, free_ghost, lock_number, shown_dsn
 from plancha_ledger.running import (
+    Changes,
     Running,
     abandoned,
+    apply,
+    changes_of,
     counts_of,
     record_of,
-    running_after,
     vouched,
 )
 from plancha_ledger.schema import ENTRY, POSTGRES_TYPES, TABLES, VERSION, check_version
@@ -105,8 +107,9 @@ class PostgresLedger:
         async with self._connected() as db:
             async with db.transaction():
                 await self._check_epoch(db, f"{EPOCH} FOR SHARE")
-                after = await self._write(db, opened, counts, closed)
-            self._head, self._running = after
+                head, changes = await self._write(db, opened, counts, closed)
+            self._head = head
+            apply(changes, self._running)
             await self._remember()
 
     async def find(self, request: str) -> Record | None:
@@ -132,22 +135,21 @@ class PostgresLedger:
 
     async def _write(
         self, db: Any, opened: Sequence[Opened], counts: Sequence[Counts], closed: Sequence[Closed]
-    ) -> tuple[Head, dict[Attempt, Running]]:
+    ) -> tuple[Head, Changes]:
         """What holds once it is committed."""
         writer, key = self.anchor.writer, self.anchor.key
         pen = Pen(writer, self.epoch, key, self._head or await self._last(db))
         known = await self._known(db, keys_of(opened, closed))
         added = new_entries(pen, known, opened, closed)
-        running = running_after(self._running, writer, [*known, *added], counts)
-        changed = (each for name, each in running.items() if self._running.get(name) is not each)
+        changes = changes_of(self._running, writer, [*known, *added], counts)
         for statement, rows in (
             (INSERT, [row(entry) for entry in added]),
-            (RUN, [each.row(key) for each in changed]),
+            (RUN, [each.row(key) for each in changes.values() if each is not None]),
             (END_RUNNING, [entry.key for entry in added if entry.kind == "close"]),
         ):
             if rows:
                 await db.executemany(statement, rows)
-        return pen.head, running
+        return pen.head, changes
 
     async def _known(self, db: Any, keys: Sequence[Attempt]) -> list[Entry]:
         if not keys:
@@ -215,7 +217,7 @@ class PostgresLedger:
         known = await self._known(db, [(each[0], each[1]) for each in left])
         counts = [vouched(self.anchor.key, tuple(each), known) for each in left]
         closed = [abandoned(each, self.wall()) for each in counts]
-        self._head, self._running = await self._write(db, (), (), closed)
+        self._head, _ = await self._write(db, (), (), closed)
 
     async def _check_epoch(self, db: Any, query: str = EPOCH) -> None:
         """Raises `LedgerLost` once somebody else has taken over, and ever after."""

@@ -17,46 +17,73 @@ PURPOSE = b"plancha ledger counts so far\n"  # no signature of a row or of an an
 
 @attrs.frozen
 class Running:
-    """A request, as its writer remembers it."""
+    """A request, as its writer remembers it; `signed` is its opening's part of a signature."""
 
     opening: Entry
     counts: Counts
+    signed: bytes
 
     def raised(self, counts: Counts) -> "Running":
         """None of the counts ever goes back."""
-        most = {name: max(getattr(self.counts, name), getattr(counts, name)) for name in COUNTS}
-        return Running(self.opening, attrs.evolve(self.counts, **most))
+        before = self.counts
+        if not (
+            counts.input_tokens >= before.input_tokens
+            and counts.cached_tokens >= before.cached_tokens
+            and counts.output_tokens >= before.output_tokens
+        ):
+            most = {name: max(getattr(before, name), getattr(counts, name)) for name in COUNTS}
+            counts = attrs.evolve(counts, **most)
+        return Running(self.opening, counts, self.signed)
 
     def row(self, key: bytes) -> tuple[object, ...]:
         """As it is stored: whoever finds it later bills by it, so it is signed."""
-        counts = self.counts
-        numbers = (getattr(counts, name) for name in COUNTS)
-        mac = sign_counts(key, self.opening, counts)
-        return (counts.request, counts.attempt, self.opening.writer, *numbers, mac)
+        mac = sign_counts(key, self.signed, self.counts)
+        counts, writer = self.counts, self.opening.writer
+        return counts.request, counts.attempt, writer, *_numbers(counts), mac
 
 
-def running_after(
-    before: Mapping[Attempt, Running], writer: str, rows: Sequence[Entry], counts: Iterable[Counts]
-) -> dict[Attempt, Running]:
-    """What of `writer` runs once these rows are there and these counts are known."""
-    after = dict(before)
+Changes = Mapping[Attempt, Running | None]
+"""What becomes of requests; None: it has ended."""
+
+
+def changes_of(
+    running: Mapping[Attempt, Running], writer: str, rows: Sequence[Entry], counts: Iterable[Counts]
+) -> Changes:
+    """What these rows and counts make of what `writer` remembers to run."""
+    changes: dict[Attempt, Running | None] = {}
     for row in rows:
-        if row.kind == "open" and row.writer == writer:
+        if row.kind == "open" and row.writer == writer and row.key not in running:
             nothing = Counts(request=row.request, attempt=row.attempt, **dict.fromkeys(COUNTS, 0))
-            after.setdefault(row.key, Running(row, nothing))
+            changes[row.key] = Running(row, nothing, _signed(row))
     for each in counts:
-        if (running := after.get((each.request, each.attempt))) is not None:
-            after[running.opening.key] = running.raised(each)
-    for row in rows:
-        if row.kind == "close":
-            after.pop(row.key, None)
-    return after
+        key = each.request, each.attempt
+        before = changes.get(key) or running.get(key)
+        if before is not None:
+            changes[key] = before.raised(each)
+    changes.update((row.key, None) for row in rows if row.kind == "close")
+    return changes
 
 
-def sign_counts(key: bytes, opening: Entry, counts: Counts) -> bytes:
+def apply(changes: Changes, running: dict[Attempt, Running]) -> None:
+    """They are durable."""
+    for key, each in changes.items():
+        if each is None:
+            running.pop(key, None)
+        else:
+            running[key] = each
+
+
+def sign_counts(key: bytes, signed: bytes, counts: Counts) -> bytes:
     """HMAC-SHA256 over the counts and all of the opening: they are good for no other request."""
-    numbers = orjson.dumps([getattr(counts, name) for name in COUNTS])
-    return hmac.digest(key, PURPOSE + canonical(opening) + numbers, "sha256")
+    return hmac.digest(key, signed + orjson.dumps(_numbers(counts)), "sha256")
+
+
+def _signed(opening: Entry) -> bytes:
+    return PURPOSE + canonical(opening)
+
+
+def _numbers(counts: Counts) -> tuple[int, int, int]:
+    return counts.input_tokens, counts.cached_tokens, counts.output_tokens
 
 
 def counts_of(found: Sequence[Any]) -> Counts:
@@ -78,7 +105,7 @@ def vouched(key: bytes, found: Sequence[Any], known: Iterable[Entry]) -> Counts:
     counts = counts_of(found)
     for opening in known:
         if opening.kind == "open" and opening.key == (counts.request, counts.attempt):
-            if found[-1] != sign_counts(key, opening, counts):
+            if found[-1] != sign_counts(key, _signed(opening), counts):
                 raise ValueError(_edited(counts.request))
     return counts
 

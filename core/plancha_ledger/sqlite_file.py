@@ -18,9 +18,10 @@ from plancha_ledger.lock import WriterLock
 from plancha_ledger.running import (
     Running,
     abandoned,
+    apply,
+    changes_of,
     counts_of,
     record_of,
-    running_after,
     vouched,
 )
 from plancha_ledger.schema import ENTRY, SQLITE_TYPES, TABLES, VERSION, check_version
@@ -117,13 +118,13 @@ class SqliteFile:
         pen = Pen(writer, self.epoch, key, self._head or self._last(db))
         known = [entry for each in keys_of(opened, closed) for entry in self._known(db, each)]
         added = new_entries(pen, known, opened, closed)
-        running = running_after(self._running, writer, [*known, *added], counts)
+        changes = changes_of(self._running, writer, [*known, *added], counts)
         db.executemany(INSERT, map(row, added))
-        changed = (each for name, each in running.items() if self._running.get(name) is not each)
-        db.executemany(RUN, (each.row(key) for each in changed))
+        db.executemany(RUN, (each.row(key) for each in changes.values() if each is not None))
         db.executemany(END_RUNNING, (entry.key for entry in added if entry.kind == "close"))
         db.execute("COMMIT")
-        self._head, self._running = pen.head, running
+        self._head = pen.head
+        apply(changes, self._running)
 
     def _known(self, db: sqlite3.Connection, key: Attempt) -> Iterator[Entry]:
         yield from self._entries(db, "WHERE request = ? AND attempt = ?", key)
