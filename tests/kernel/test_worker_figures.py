@@ -23,11 +23,16 @@ from plancha_text.byte_text import byte_text
 GEOMETRY = Geometry(blocks=64, context_length=256, vocabulary=264, stop_ids=(257,))
 
 
-def by_tenant(simulation: Any, name: str) -> dict[str, float]:
+def collector_of(simulation: Any) -> WorkerCollector:
+    return WorkerCollector(simulation.planner, simulation.planner.room.site, simulation.clock)
+
+
+def by_tenant(
+    simulation: Any, name: str, collector: WorkerCollector | None = None
+) -> dict[str, float]:
     """A tenants' family, of those that are not 0."""
     registry = CollectorRegistry()
-    site = simulation.planner.room.site
-    registry.register(WorkerCollector(simulation.planner, site, simulation.clock))
+    registry.register(collector or collector_of(simulation))
     return {
         sample.labels["tenant"] + sample.labels.get("kind", ""): sample.value
         for family in registry.collect()
@@ -56,6 +61,24 @@ def test_tenants_of_the_file_have_series_and_everybody_else_is_other(rig: Any) -
         "lightgenerated": 8,
         "othergenerated": 24,
     }
+
+
+def test_no_tenants_counter_goes_back_when_the_file_names_others(rig: Any) -> None:
+    simulation = attrs.evolve(rig, max_sequences=3).script(65)
+    site = simulation.planner.room.site
+    site.tenants = {"acme": Tenant()}
+    collector, seen = collector_of(simulation), dict[str, list[float]]()
+    for tenants in (("acme",), (), ("acme", "late"), ("late",)):
+        site.tenants = dict.fromkeys(tenants, Tenant())
+        for tenant in ("acme", "late"):
+            by_tenant(simulation, "tokens_total", collector)
+            simulation.submit([65] * 20, 8, tenant=tenant)
+            simulation.run()
+        told = by_tenant(simulation, "tokens_total", collector)
+        for label in ("acme", "late", "other"):
+            seen.setdefault(label, []).append(told.get(f"{label}generated", 0))
+
+    assert seen == {"acme": [8, 16, 24, 32], "late": [0, 0, 8, 16], "other": [8, 16, 16, 16]}
 
 
 def test_a_paused_sequence_does_not_wait(rig: Any) -> None:

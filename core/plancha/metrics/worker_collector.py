@@ -26,6 +26,9 @@ class WorkerCollector:
         self._site = site
         self._clock = clock
         self._started_s = time.time()
+        # Who has series, and how many of its tokens had been told as OTHER's before it had.
+        self._named: dict[str, dict[str, int]] = {}
+        self._name_tenants({})
 
     def collect(self) -> Iterator[Metric]:
         """Called by the registry."""
@@ -148,9 +151,10 @@ class WorkerCollector:
 
     def _tenants(self) -> Iterator[Metric]:
         planner, meters = self._planner, self._meters
-        names = list(self._site.tenants)[:MOST_TENANTS]
-        waiting = _labelled(planner.waiting_by_tenant(), names)
-        running = _labelled(planner.batch.running_by_tenant(), names)
+        counts = {"prompt": meters.prompts, "generated": meters.generated}
+        self._name_tenants(counts)
+        waiting = _labelled(planner.waiting_by_tenant(), self._named)
+        running = _labelled(planner.batch.running_by_tenant(), self._named)
         yield gauges("tenant_waiting_sequences", "As waiting_sequences.", "tenant", waiting)
         yield gauges("tenant_running_sequences", "As running_sequences.", "tenant", running)
         tokens = CounterMetricFamily(
@@ -158,10 +162,20 @@ class WorkerCollector:
             "Tokens of each tenant: of its prompts, cached ones too, and generated.",
             labels=("tenant", "kind"),
         )
-        for kind, counted in (("prompt", meters.prompts), ("generated", meters.generated)):
-            for tenant, value in _labelled(counted, names).items():
+        for kind, counted in counts.items():
+            told = _labelled(counted, self._named)
+            for tenant, before in self._named.items():
+                told[tenant] -= before.get(kind, 0)
+                told[OTHER] += before.get(kind, 0)
+            for tenant, value in told.items():
                 tokens.add_metric((tenant, kind), value)
         yield tokens
+
+    def _name_tenants(self, counts: Mapping[str, Mapping[str, int]]) -> None:
+        """Whoever has had series keeps them: counters never go back, whatever is reloaded."""
+        for name in self._site.tenants:
+            if name not in self._named and len(self._named) < MOST_TENANTS:
+                self._named[name] = {kind: counted.get(name, 0) for kind, counted in counts.items()}
 
 
 def _labelled(values: Mapping[str, int], names: Iterable[str]) -> dict[str, int]:
