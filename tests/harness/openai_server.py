@@ -1,4 +1,4 @@
-"""Somebody else's server: OpenAI's shapes by a script, in a thread of its own."""
+"""Somebody else's server: OpenAI's shapes, by a script."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 from aiohttp import web
 
-HANG_S = 60.0
+from threaded_server import HANG_S, served
 
 
 def event(**fields: Any) -> bytes:
@@ -79,27 +79,13 @@ class OpenAiServer:
 @contextmanager
 def serving(server: OpenAiServer, prefix: str = "/v1") -> Iterator[OpenAiServer]:
     """While it answers at `server.url`."""
-    ready, stop, loop = threading.Event(), asyncio.Event(), asyncio.new_event_loop()
 
-    async def run() -> None:
-        app = web.Application()
-        app.router.add_get(f"{prefix}/models", server.list_models)
-        app.router.add_post(f"{prefix}/chat/completions", server.complete)
-        runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        ready.set()
-        await stop.wait()
-        await runner.cleanup()
+    def add_routes(router: web.UrlDispatcher) -> None:
+        router.add_get(f"{prefix}/models", server.list_models)
+        router.add_post(f"{prefix}/chat/completions", server.complete)
 
-    thread = threading.Thread(target=loop.run_until_complete, args=(run(),))
-    thread.start()
-    try:
-        assert ready.wait(HANG_S)
-        yield server
-    finally:
-        server.release.set()
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
-        loop.close()
+    with served(add_routes) as server.url:
+        try:
+            yield server
+        finally:
+            server.release.set()

@@ -49,6 +49,7 @@ def sequences(view: View, size: tuple[int, int], hues: Hues, characters: Charact
     width, rows = size
     wide = width >= WIDE
     found = table(
+        characters,
         ("request", LONG_ID if wide else SHORT_ID), ("tenant", 20 if wide else 15), ("", BAR),
         ("tokens", -11), ("blocks", -6), ("age", -8), *((("preempted", -9),) if wide else ()),
     )  # fmt: skip

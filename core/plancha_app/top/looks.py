@@ -29,7 +29,7 @@ class Characters:
     rule: str
     dot: str
     full: str
-    more: str
+    more: str  # for what is cut off; "" where rich's own cannot be shown
 
 
 UNICODE = Characters(
@@ -38,7 +38,7 @@ UNICODE = Characters(
 )  # fmt: skip
 ASCII = Characters(
     rising=".,:;+*%#", held="#", shared="@", cached="o", others="x", free=".",
-    prefill=":", rule="-", dot="-", full="#", more="~",
+    prefill=":", rule="-", dot="-", full="#", more="",
 )  # fmt: skip
 
 

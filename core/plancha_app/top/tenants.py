@@ -22,6 +22,7 @@ def tenants(
     wide = width >= WIDE
     times = (("first p50", -9), ("p99", -8), ("between", -9), ("p99", -8))
     found = table(
+        characters,
         ("tenant", 24 if wide else 15), ("tier", -4), ("run", -4), ("wait", -5),
         ("queue", QUEUE), ("longest", -8), ("blocks", -7), ("tok/s", -6),
         *(times if wide else (("first", -7), ("between", -7))),

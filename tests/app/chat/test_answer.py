@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from openai_server import DONE, END, HANG_S, OpenAiServer, event, piece, said, serving
+from openai_server import DONE, END, OpenAiServer, event, piece, said, serving
 from plancha_app.cli import main
+from threaded_server import HANG_S
 
 TEXT = "Grüße, 世界 👋!"
 WHOLE = b"".join(said("Grüße, ", "世界 ", "👋!"))

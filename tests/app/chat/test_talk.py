@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from openai_server import DONE, HANG_S, OpenAiServer, event, piece, said, serving
+from openai_server import DONE, OpenAiServer, event, piece, said, serving
+from threaded_server import HANG_S
 from typed_terminal import Terminal, typed
 
 
