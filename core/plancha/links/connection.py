@@ -23,7 +23,7 @@ DROP_BYTES = 64 * PAUSE_BYTES
 
 @attrs.define(kw_only=True, eq=False)
 class Connection:
-    """Knows the gateway's streams that run, to pause them when it lags and end them without it."""
+    """Knows the gateway's streams that are not settled, to pause and to end them without it."""
 
     number: int
     gateway: str
@@ -99,7 +99,7 @@ class Connection:
         return Controls(tuple(passed))
 
     def ended(self, streams: Collection[int]) -> None:
-        """The worker has said its last word about these."""
+        """These are settled, or were refused: the worker has said its last word about them."""
         self.streams.difference_update(streams)
         self.paused.difference_update(streams)
 
