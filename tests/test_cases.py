@@ -13,7 +13,7 @@ def named_files() -> list[tuple[str, Path]]:
         if not line.startswith("| O-"):
             continue
         case, folder = line.split("|")[1].strip(), Path()
-        for place, name in re.findall(r"((?:[a-z]+/)*)(test_\w+)", line):
+        for place, name in re.findall(r"(?<!\w)((?:[a-z]+/)*)(test_\w+)", line):
             folder = Path(place) if place else folder
             found.append((case, folder / f"{name}.py"))
     return found
