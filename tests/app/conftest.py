@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from plancha_app.cli import main
+
 Install = Callable[..., None]
 
 
@@ -38,3 +40,17 @@ def deployment_file(tmp_path: Path) -> Callable[[str], Path]:
         return path
 
     return write
+
+
+@pytest.fixture
+def plancha(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run the command in this process: exit code, stdout, stderr."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as left:
+            main([*map(str, words)])
+        out, err = capsys.readouterr()
+        assert left.value.code is None or isinstance(left.value.code, int)
+        return left.value.code or 0, out, err
+
+    return run

@@ -14,7 +14,6 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from plancha_app.cli import main
 from plancha_app.deployment import parse, understand
 
 Install = Callable[..., None]
@@ -27,20 +26,6 @@ BAD = "import a_module_that_nobody_has\n"
 @pytest.fixture
 def light_executor(install: Install) -> None:
     install("light-executor", "light_executor", LIGHT, "plancha.executors", light="make")
-
-
-@pytest.fixture
-def plancha(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Run the command in this process: exit code, stdout, stderr."""
-
-    def run(*words: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as left:
-            main([*map(str, words)])
-        out, err = capsys.readouterr()
-        assert left.value.code is None or isinstance(left.value.code, int)
-        return left.value.code or 0, out, err
-
-    return run
 
 
 Plancha = Callable[..., tuple[int, str, str]]
@@ -135,14 +120,43 @@ def test_a_mistyped_command_is_told_and_leaves_with_2(
     assert "Traceback" not in out + err
 
 
-def test_help_needs_neither_torch_nor_a_web_server() -> None:
-    program = (
-        "import sys, plancha_app.cli\n"
-        "heavy = {'torch', 'numba', 'numpy', 'aiohttp', 'transformers'} & set(sys.modules)\n"
-        "sys.exit(f'imported {heavy}' if heavy else 0)"
-    )
+@pytest.mark.usefixtures("light_executor")
+def test_check_can_be_read_by_a_program(plancha: Plancha, deployment_file: Write) -> None:
+    path = deployment_file('executor.plugin = "light"\n')
+    assert json.loads(plancha("check", path, "--json")[1]) == {
+        "source": str(path), "right": True, "mistakes": [],
+    }  # fmt: skip
 
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+    path.write_text("[schedular]\n")
+    code, out, err = plancha("check", path, "--json")
+
+    assert (code, err) == (2, "")
+    told = json.loads(out)
+    assert (told["right"], len(told["mistakes"])) == (False, 1)
+    assert told["mistakes"][0].startswith("schedular:")
+
+
+@pytest.mark.usefixtures("light_executor")
+def test_plugins_can_be_read_by_a_program(
+    plancha: Plancha, install: Install, deployment_file: Write
+) -> None:
+    install("bad", "bad_module", BAD, "plancha.schedulers", bad="make")
+    path = deployment_file('executor.plugin = "light"\nscheduler.plugin = "bad"\n')
+
+    code, out, _ = plancha("plugins", path, "--json")
+
+    told = json.loads(out)
+    assert code == 1
+    (light,) = [each for each in told["plugins"] if each["name"] == "light"]
+    assert (light["kind"], light["version"], light["contract"]) == ("executor", "1.2.3", 1)
+    assert "a_module_that_nobody_has" in told["failures"][0]
+
+
+def test_a_new_key_can_be_read_by_a_program(plancha: Plancha) -> None:
+    told = json.loads(plancha("keys", "new", "acme", "--json")[1])
+
+    assert told["tenant"] == "acme"
+    assert told["hash"] == "sha256:" + hashlib.sha256(told["key"].encode()).hexdigest()
 
 
 async def _stream(url: str, number: int) -> list[str]:

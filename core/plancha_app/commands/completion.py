@@ -10,7 +10,7 @@ completion = App(
     name="completion",
     help_epilogue=epilogue(
         ("source <(plancha completion bash)", "in ~/.bashrc"),
-        ("plancha completion zsh > ~/.zfunc/_plancha", "a folder of $fpath, before compinit"),
+        ("plancha completion zsh > ~/.zfunc/_plancha", "a folder of $fpath"),
         ("plancha completion fish > ~/.config/fish/completions/plancha.fish", ""),
         codes="2 mistyped; 130 interrupted.",
     ),

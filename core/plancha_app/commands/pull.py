@@ -12,8 +12,8 @@ pull = App(
     help_epilogue=epilogue(
         ("plancha pull smollm2", "a small model that comes with Plancha"),
         ("plancha pull hf:Qwen/Qwen3-0.6B", "from the Hugging Face hub"),
-        ("plancha pull hf:org/name/model.Q4_K_M.gguf", "one GGUF file of several there"),
-        ("plancha pull --list", "what is in the cache, and how large"),
+        ("plancha pull hf:org/name/model.Q4_K_M.gguf", "one file of several"),
+        ("plancha pull --list", "what is in the cache"),
         codes="1 it cannot be had; 2 mistyped; 130 interrupted.",
     ),
 )

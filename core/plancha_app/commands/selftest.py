@@ -12,10 +12,13 @@ selftest = App(
     name="selftest",
     help="Ask a running server to show what it promises.",
     help_epilogue=epilogue(
-        ("plancha selftest isolation http://127.0.0.1:8000 \\", ""),
-        ("    --key-file-a acme.key --key-file-b trial.key", ""),
+        (
+            "plancha selftest isolation http://127.0.0.1:8000 \\\n"
+            "      --key-file-a acme.key --key-file-b trial.key",
+            "",
+        ),
         codes="1 a promise is broken, or the server cannot be asked; 2 mistyped; 130 interrupted.",
-    ).replace("$     --", "      --"),
+    ),
 )
 
 
