@@ -10,7 +10,7 @@ from plancha_app.complaints import Mistake
 pull = App(
     name="pull",
     help_epilogue=epilogue(
-        ("plancha pull smollm2", "a small model that comes with Plancha"),
+        ("plancha pull smollm2", "a small one"),
         ("plancha pull hf:Qwen/Qwen3-0.6B", "from the Hugging Face hub"),
         ("plancha pull hf:org/name/model.Q4_K_M.gguf", "one file of several"),
         ("plancha pull --list", "what is in the cache"),
