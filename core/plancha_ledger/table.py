@@ -13,7 +13,8 @@ from plancha.options import OptionsError, Problem
 def has_password(dsn: str) -> bool:
     """Whether a DSN gives its password away to everybody who sees it."""
     parts = urlsplit(dsn)
-    return parts.password is not None or "password" in parse_qs(parts.query)
+    named = parse_qs(parts.query, keep_blank_values=True)
+    return parts.password is not None or any("password" in name.lower() for name in named)
 
 
 def is_dsn(text: str) -> bool:

@@ -63,7 +63,11 @@ async def test_a_ledger_in_postgresql_has_its_dsn_from_a_file(
 
 
 def test_a_dsn_with_a_password_is_refused_and_not_shown() -> None:
-    for dsn in ("postgresql://me:secret@db/usage", "postgresql://db/usage?password=secret"):
+    for dsn in (
+        "postgresql://me:secret@db/usage",
+        "postgresql://db/usage?password=secret",
+        "postgresql://db/usage?sslkey=client.key&sslpassword=secret",
+    ):
         text = told({"store": "postgres", "dsn": dsn})
         assert "secret" not in text
         assert 'ledger.dsn = "…": must be text that begins with postgresql:// and holds no' in text
