@@ -50,6 +50,8 @@ def test_the_wheel_holds_every_package_and_nothing_else(wheel: Path) -> None:
     ]
 
     assert set(sources) <= set(names)
+    page = ROOT / "transports" / "plancha_transports" / "page"
+    assert {f"plancha_transports/page/{path.name}" for path in page.iterdir()} <= set(names)
     tops = {name.partition("/")[0] for name in names}
     assert tops == {source.partition("/")[0] for source in sources} | {"plancha-0.1.0.dist-info"}
     assert {f"{top}/py.typed" for top in tops if "." not in top} <= set(names)

@@ -15,8 +15,8 @@ from pathlib import Path
 import aiohttp
 import anyio
 import attrs
-from browser import Tab, chromium, tab_of
 
+from browser import Tab, chromium, tab_of
 from plancha.access import Access, key_hash
 from plancha.contracts import Geometry, Tenant
 from plancha.messages import Plan, StepDone
@@ -66,7 +66,9 @@ async def serving() -> AsyncIterator[str]:
     transport = HttpTransport(structure({"port": 0}, HttpOptions, ""))
     addresses: list[str] = []
     async with (
-        embedded(executor, byte_text(), limits=limits, scheduler=scheduler, model="smollm2") as kernel,
+        embedded(
+            executor, byte_text(), limits=limits, scheduler=scheduler, model="smollm2"
+        ) as kernel,
         anyio.create_task_group() as tasks,
     ):
         kernel.gateway.access = Access(
@@ -75,7 +77,7 @@ async def serving() -> AsyncIterator[str]:
             operators=frozenset({"default"}),
         )
         tasks.start_soon(transport.run, kernel.gateway, addresses.append)
-        while not addresses:
+        while not addresses:  # noqa: ASYNC110
             await anyio.sleep(0.01)
         yield addresses[0]
         tasks.cancel_scope.cancel()
@@ -133,11 +135,11 @@ async def take(folder: Path, address: str) -> None:
         await shoot(tab, folder, "empty")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(flood, url)
-            await tab.look("location.hash = 'live'")
+            await tab.resize(*SIZES["wide"])
             await tab.look("document.querySelector('input[value=raw]').click()")
-            await anyio.sleep(25)
+            await anyio.sleep(20)
             await ask(tab, "What is a plancha?")
-            await anyio.sleep(10)
+            await anyio.sleep(16)
             await shoot(tab, folder, "busy")
             tasks.cancel_scope.cancel()
         if tab.complaints:

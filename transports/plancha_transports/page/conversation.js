@@ -49,7 +49,6 @@ export class Conversation {
   #run(turn) {
     const { answer } = turn;
     answer.begin();
-    this.#onRunning(true);
     const ended = () => {
       this.#cancel = null;
       this.#onRunning(false);
@@ -65,6 +64,7 @@ export class Conversation {
         answer.fail(failure, () => this.#again(turn));
       },
     });
+    this.#onRunning(true);
   }
 
   #again(turn) {

@@ -24,6 +24,7 @@ export class Plot {
     this.#name = name;
     this.#format = format;
     this.#svg.append(this.#worst, this.#line);
+    this.#svg.setAttribute("aria-label", `${name}: no figures yet`);
     this.node = element(
       "div", { class: "plot" },
       element("h3", {}, name), this.#now,

@@ -18,7 +18,7 @@ export class Server {
 
   /** The JSON at `path`. Throws a `Failure`. */
   async get(path) {
-    const headers = this.key ? { Authorization: `Bearer ${this.key}` } : {};
+    const headers = this.key ? { Authorization: `Bearer ${bytesOf(this.key)}` } : {};
     const signal = AbortSignal.timeout(PATIENCE_MS);
     let response;
     try {
@@ -46,7 +46,11 @@ export class Server {
   }
 }
 
+/** As UTF-8, a character a byte: what headers are made of. */
+function bytesOf(text) {
+  return String.fromCharCode(...new TextEncoder().encode(text));
+}
+
 function base64url(text) {
-  const bytes = String.fromCharCode(...new TextEncoder().encode(text));
-  return btoa(bytes).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+  return btoa(bytesOf(text)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
 }
