@@ -11,7 +11,7 @@ TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 # On Linux, PyPI's torch carries CUDA; builds without it are called +cpu. See docs/decisions/0004.
 TORCH ?= torch==$(TORCH_VERSION)$(if $(filter Linux,$(shell uname -s)),+cpu)
 
-.PHONY: help venv serve test fuzz check format bench bench-step bench-memory bench-fairness bench-fairness-server bench-overload bench-overload-server bench-door bench-ledger docs build constraints clean
+.PHONY: help venv serve test test-cuda fuzz check format bench bench-step bench-memory bench-fairness bench-fairness-server bench-overload bench-overload-server bench-door bench-ledger docs build constraints clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -33,6 +33,10 @@ serve: $(READY) ## start the server with the default model; FILE=… for another
 
 test: $(READY) ## run the tests; ARGS=… for pytest
 	$(BIN)/pytest $(ARGS)
+
+test-cuda: $(READY) ## the CUDA kernels, all of them, without a GPU; fetches 200 MB once
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[cuda]' -c constraints.txt
+	$(BIN)/pytest tests/engine/cuda -m 'emulation or nvrtc' $(ARGS)
 
 fuzz: $(READY) ## two minutes of bad input: every door and every parser
 	$(BIN)/pytest tests/fuzz -m fuzz --hypothesis-profile=fuzz $(ARGS)

@@ -1,0 +1,161 @@
+"""Launches of paged decode on CUDA cores; `source/decode.cu` has the algorithm and the layouts."""
+
+import math
+
+import attrs
+import numpy as np
+import torch
+
+from plancha_engine.cuda.attention_shape import AttentionShape
+from plancha_engine.cuda.launch import Kernel, Launch, Parameter, launch
+from plancha_engine.cuda.sources import source
+
+WARPS = 4
+GROUPS = (1, 2, 4, 8)
+"""Query heads that one thread block computes; larger groups take several blocks."""
+
+
+@attrs.frozen(eq=False)
+class DecodeRows:
+    """Sequences of one new token each, int32 on the device."""
+
+    tokens: torch.Tensor  # [rows] where a row's query and result are
+    slots: torch.Tensor  # [rows] its line of the block table
+    lengths: torch.Tensor  # [rows] tokens it attends to, the new one included; 0 gives zeros
+    block_table: torch.Tensor  # [slots, most blocks of a sequence]
+
+
+@attrs.frozen(eq=False)
+class Partials:
+    """Results of splits before they are merged, float32 on the device; contents never matter."""
+
+    values: torch.Tensor  # [rows, heads, splits, head_dim]
+    statistics: torch.Tensor  # [rows, heads, splits, 2]
+    split_tokens: int
+
+    @property
+    def splits(self) -> int:
+        """Most splits of a row."""
+        return self.values.shape[2]
+
+
+def make_partials(
+    shape: AttentionShape, rows: int, longest: int, split_tokens: int, device: str
+) -> Partials:
+    """Room for so many rows of up to `longest` tokens."""
+    splits = max(1, -(-longest // split_tokens))
+    return Partials(
+        torch.empty((rows, shape.heads, splits, shape.head_dim), device=device),
+        torch.empty((rows, shape.heads, splits, 2), device=device),
+        split_tokens,
+    )
+
+
+def decode_kernel(shape: AttentionShape) -> Kernel:
+    """The instantiation for a model."""
+    tile = _tile(shape.group)
+    element = shape.element
+    return Kernel(
+        f"decode<{element}, {shape.head_dim}, {tile}, {shape.block_size}>",
+        source("decode.cu"),
+        (
+            Parameter("out", f"{element}*"),
+            Parameter("partial_values", "float*"),
+            Parameter("partial_statistics", "float*"),
+            Parameter("queries", f"const {element}*", alignment=16),
+            Parameter("keys", f"const {element}*", alignment=16),
+            Parameter("values", f"const {element}*", alignment=16),
+            Parameter("block_table", "const int*"),
+            Parameter("tokens", "const int*"),
+            Parameter("slots", "const int*"),
+            Parameter("lengths", "const int*"),
+            Parameter("query_stride", "long long"),
+            Parameter("table_width", "int"),
+            Parameter("group", "int"),
+            Parameter("split_tokens", "int"),
+            Parameter("scale", "float"),
+        ),
+    )
+
+
+def merge_kernel(shape: AttentionShape) -> Kernel:
+    """What follows `decode_kernel`."""
+    return Kernel(
+        f"merge_splits<{shape.element}, {shape.head_dim}>",
+        source("decode.cu"),
+        (
+            Parameter("out", f"{shape.element}*"),
+            Parameter("partial_values", "const float*"),
+            Parameter("partial_statistics", "const float*"),
+            Parameter("tokens", "const int*"),
+            Parameter("lengths", "const int*"),
+            Parameter("splits", "int"),
+            Parameter("split_tokens", "int"),
+        ),
+    )
+
+
+def decode(
+    shape: AttentionShape,
+    out: torch.Tensor,
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    rows: DecodeRows,
+    partials: Partials,
+) -> tuple[Launch, Launch]:
+    """The two launches, in their order, after which `out` holds the rows' attention.
+
+    `out` is `[tokens, heads head_dim]` and contiguous, `queries` begins with the tokens' rotated
+    queries `[tokens, heads head_dim, …]`, and `keys` and `values` are a layer's pool
+    `[blocks, kv_heads, block_size, head_dim]`. No row is longer than `partials` has room for.
+    """
+    tile = _tile(shape.group)
+    tiles = -(-shape.group // tile)
+    count, splits = rows.lengths.shape[0], partials.splits
+    split_tokens = np.int32(partials.split_tokens)
+    stride = queries.stride(0)
+    if stride % 8:
+        raise ValueError(f"queries are {stride} elements apart; it must be a multiple of 8")
+    return launch(
+        decode_kernel(shape),
+        grid=(splits, shape.kv_heads * tiles, count),
+        block=(WARPS * 32, 1, 1),
+        shared_bytes=WARPS * tile * (shape.head_dim + 2) * 4,
+        arguments={
+            "out": out,
+            "partial_values": partials.values,
+            "partial_statistics": partials.statistics,
+            "queries": queries,
+            "keys": keys,
+            "values": values,
+            "block_table": rows.block_table,
+            "tokens": rows.tokens,
+            "slots": rows.slots,
+            "lengths": rows.lengths,
+            "query_stride": np.int64(stride),
+            "table_width": np.int32(rows.block_table.shape[1]),
+            "group": np.int32(shape.group),
+            "split_tokens": split_tokens,
+            "scale": np.float32(shape.head_dim**-0.5 * math.log2(math.e)),
+        },
+    ), launch(
+        merge_kernel(shape),
+        grid=(shape.heads, count, 1),
+        block=(shape.head_dim, 1, 1),
+        shared_bytes=0,
+        arguments={
+            "out": out,
+            "partial_values": partials.values,
+            "partial_statistics": partials.statistics,
+            "tokens": rows.tokens,
+            "lengths": rows.lengths,
+            "splits": np.int32(splits),
+            "split_tokens": split_tokens,
+        },
+    )
+
+
+def _tile(group: int) -> int:
+    """The smallest that holds the group, or the largest there is."""
+    return next((tile for tile in GROUPS if tile >= group), GROUPS[-1])

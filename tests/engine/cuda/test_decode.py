@@ -1,0 +1,117 @@
+"""Paged decode under emulation, against float64 attention over plain K and V."""
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from cuda_emulation.program import ORDERS, Compiler, Program
+from decoding import LENGTHS, Decoding, make_decoding
+from plancha_engine.cuda.attention_shape import BLOCK_SIZES, DTYPES, HEAD_DIMS, AttentionShape
+from plancha_engine.cuda.decode import (
+    DecodeRows,
+    decode,
+    decode_kernel,
+    make_partials,
+    merge_kernel,
+)
+
+TOLERANCE = {torch.bfloat16: 2**-8, torch.float16: 2**-11}
+"""Half a unit in the last place of a number in [1, 2); results are smaller, sums in float32."""
+
+
+def run_in_all_orders(program: Program, decoding: Decoding) -> None:
+    results = []
+    for order in ORDERS:
+        decoding.out.fill_(torch.nan)
+        program.run(decoding.launches, order)
+        results.append(decoding.out.clone())
+    untouched = torch.ones(len(decoding.out), dtype=torch.bool)
+    untouched[decoding.tokens] = False
+    assert decoding.out[untouched].isnan().all()
+    assert decoding.worst_error() <= TOLERANCE[decoding.out.dtype]
+    for result in results[1:]:  # NaNs too: compared as bits
+        assert torch.equal(results[0].view(torch.int16), result.view(torch.int16))
+
+
+def build(compiler: Compiler, shapes: list[AttentionShape]) -> Program:
+    return compiler.build(
+        [make(shape) for shape in shapes for make in (decode_kernel, merge_kernel)]
+    )
+
+
+EVERY_KIND = [
+    AttentionShape(torch.bfloat16, 2, 4, 64, 16),
+    AttentionShape(torch.float16, 1, 3, 96, 32),
+    AttentionShape(torch.bfloat16, 2, 1, 96, 16),
+    AttentionShape(torch.float16, 2, 2, 128, 16),
+    AttentionShape(torch.bfloat16, 1, 9, 128, 32),  # in two tiles
+]
+"""Each value of each template parameter."""
+
+
+@pytest.mark.parametrize("shape", EVERY_KIND, ids=str)
+def test_every_kind_of_decode_agrees_with_float64_in_any_order_of_threads(
+    compiler: Compiler, shape: AttentionShape
+) -> None:
+    program = build(compiler, [shape])
+    for split_tokens in (32, 256):
+        run_in_all_orders(program, make_decoding(shape, split_tokens))
+
+
+def shapes_of_the_sweep() -> Iterator[list[AttentionShape]]:
+    for dtype, head_dim, block_size in itertools.product(DTYPES, HEAD_DIMS, BLOCK_SIZES):
+        yield [
+            AttentionShape(dtype, 2, group, head_dim, block_size) for group in (1, 2, 3, 4, 7, 8)
+        ]
+
+
+@pytest.mark.emulation
+@pytest.mark.parametrize("shapes", list(shapes_of_the_sweep()), ids=lambda shapes: str(shapes[0]))
+def test_every_instantiation_of_decode_agrees_with_float64(
+    compiler: Compiler, shapes: list[AttentionShape]
+) -> None:
+    program = build(compiler, shapes)
+    for shape, split_tokens in itertools.product(shapes, (32, 64, 256)):
+        run_in_all_orders(program, make_decoding(shape, split_tokens))
+
+
+def test_a_rows_result_is_the_same_alone_and_in_a_batch(compiler: Compiler) -> None:
+    shape = EVERY_KIND[0]
+    program = build(compiler, [shape])
+    batch = make_decoding(shape, split_tokens=32)
+    program.run(batch.launches)
+    row = LENGTHS.index(131)
+    alone = decode(
+        shape,
+        out := torch.empty_like(batch.out),
+        batch.queries,
+        batch.case.keys,
+        batch.case.values,
+        DecodeRows(
+            batch.tokens[row : row + 1],
+            batch.case.slots[row : row + 1],
+            torch.tensor([131], dtype=torch.int32),
+            batch.case.block_table,
+        ),
+        make_partials(shape, 1, 131, 32, "cpu"),
+    )
+    program.run(alone)
+    token = batch.tokens[row]
+    assert torch.equal(out[token], batch.out[token])
+
+
+def test_large_scores_do_not_overflow(compiler: Compiler) -> None:
+    shape = EVERY_KIND[0]
+    decoding = make_decoding(shape, split_tokens=32, lengths=(70,))
+    decoding.queries.mul_(200)  # scores of thousands: exp() of one is far out of float32
+    build(compiler, [shape]).run(decoding.launches)
+    token = decoding.tokens[0]
+    expected = decoding.case.attention(0, decoding.queries[token], 70)
+    assert (decoding.out[token].double() - expected).abs().max() < 0.05
+
+
+def test_a_shape_that_has_no_kernel_is_named() -> None:
+    with pytest.raises(ValueError, match=r"head_dim = 80: there are kernels for \(64, 96, 128\)"):
+        AttentionShape(torch.bfloat16, 1, 1, 80, 16)

@@ -1,0 +1,53 @@
+"""A decode of a paged case, ready to be launched."""
+
+import attrs
+import torch
+
+from paged_case import PagedCase, make_paged_case
+from plancha_engine.cuda.attention_shape import AttentionShape
+from plancha_engine.cuda.decode import DecodeRows, decode, make_partials
+from plancha_engine.cuda.launch import Launch
+
+LENGTHS = (1, 15, 16, 17, 0, 33, 70, 131)
+
+
+@attrs.frozen(eq=False)
+class Decoding:
+    """A launch over a case: tokens in another order than rows, queries between other columns."""
+
+    case: PagedCase
+    queries: torch.Tensor  # [tokens, heads, head_dim]
+    tokens: torch.Tensor
+    out: torch.Tensor  # [tokens, heads, head_dim]; NaN at first, and in tokens that are no row's
+    launches: tuple[Launch, Launch]
+
+    def worst_error(self) -> float:
+        """Of any number of any row; a NaN is infinitely wrong."""
+        worst = 0.0
+        for row, length in enumerate(self.case.lengths):
+            token = self.tokens[row]
+            expected = self.case.attention(row, self.queries[token], length)
+            error = (self.out[token].double() - expected).abs().nan_to_num(torch.inf)
+            worst = max(worst, error.max().item())
+        return worst
+
+
+def make_decoding(
+    shape: AttentionShape, split_tokens: int, lengths: tuple[int, ...] = LENGTHS
+) -> Decoding:
+    case = make_paged_case(shape, lengths)
+    count = len(lengths)
+    numbers = torch.Generator().manual_seed(count)
+    tokens = torch.randperm(count + 2, generator=numbers)[:count].int()
+    columns = shape.heads * shape.head_dim
+    qkv = torch.full((count + 2, columns + 64), torch.nan, dtype=shape.dtype)
+    qkv[tokens, :columns] = torch.randn((count, columns), generator=numbers).to(shape.dtype)
+    out = torch.full((count + 2, shape.heads, shape.head_dim), torch.nan, dtype=shape.dtype)
+    partials = make_partials(shape, count, max(lengths), split_tokens, "cpu")
+    partials.values.fill_(torch.nan)
+    partials.statistics.fill_(torch.nan)
+    rows = DecodeRows(
+        tokens, case.slots, torch.tensor(lengths, dtype=torch.int32), case.block_table
+    )
+    launches = decode(shape, out, qkv, case.keys, case.values, rows, partials)
+    return Decoding(case, qkv[:, :columns].view(out.shape), tokens, out, launches)
