@@ -60,7 +60,8 @@ class SqliteFile:
 
     def open(self) -> None:
         """Take the lock, and close what the writer before has left open. Raises `LoadError`."""
-        self._lock = WriterLock(self.path.with_name(f"{self.path.name}.lock"))
+        file = self.path.resolve()  # whatever it is called here
+        self._lock = WriterLock(file.with_name(f"{file.name}.lock"))
         try:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
             with self._transaction() as db:

@@ -170,6 +170,22 @@ async def test_a_database_server_that_crashed_is_waited_for(
     await ledger.close()
 
 
+def test_a_second_server_is_told_who_writes_though_it_calls_the_file_otherwise(
+    sqlite_place: Place,
+) -> None:
+    elsewhere = sqlite_place.folder / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "usage.sqlite").symlink_to(sqlite_place.store)
+    names = [Path(sqlite_place.store), elsewhere / "usage.sqlite"]
+    anchor = Anchor(sqlite_place.anchor, sqlite_place.key, "worker")
+    for name, other in (names, names[::-1]):
+        file = SqliteFile(name, anchor)
+        file.open()
+        with pytest.raises(LoadError, match="another server"):
+            SqliteFile(other, anchor).open()
+        file.close()
+
+
 def test_a_copy_whose_log_cannot_be_read_is_not_taken_for_all_there_is(
     sqlite_place: Place,
 ) -> None:
