@@ -5,6 +5,7 @@ It serves nobody itself: it starts them, passes on signals, and starts a dead on
 
 import os
 import signal
+from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +13,7 @@ from tempfile import TemporaryDirectory
 import anyio
 import attrs
 import structlog
-from anyio.abc import TaskGroup, TaskStatus
+from anyio.abc import TaskGroup
 
 from plancha.accounting.accounting import LAST_WRITES_S
 from plancha.contracts import LoadError
@@ -67,18 +68,21 @@ class Parent:
     async def run(self) -> int:
         """Serve until SIGINT or SIGTERM. The exit code: 0, or 1 when it could not serve."""
         code = 0
-        with ExitStack() as held:
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        terminal = Terminal()
+        # To the very end: a signal that comes meanwhile must not leave half of it behind.
+        with anyio.open_signal_receiver(*numbers) as signals, ExitStack() as held:
             try:
                 self._shared = hold_ports(self.deployment, held)
-                self._link = make_link_path(held)  # last: until signals are heard nobody tidies up
-                await self._run()
+                self._link = make_link_path(held)
+                await self._run(signals, terminal)
             except* START_ERRORS as group:
                 for reason in reasons(group):
                     self.say(f"plancha: {reason}")
                 code = 1
         return code
 
-    async def _run(self) -> None:
+    async def _run(self, signals: AsyncIterator[signal.Signals], terminal: Terminal) -> None:
         keeps_records = self.deployment.ledger is not None
         parting_s = PARTING_S + LAST_WRITES_S if keeps_records else PARTING_S
         self._worker = self._child("worker", WORKER, parting_s)
@@ -87,7 +91,7 @@ class Parent:
         self._figures = GatewayFigures(self._worker, self._gateways)
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
-            await tasks.start(self._obey_signals, tasks)
+            tasks.start_soon(self._obey_signals, signals, terminal)
             for child in (self._worker, *self._gateways):
                 tasks.start_soon(child.keep)
 
@@ -123,33 +127,27 @@ class Parent:
             greet(self.say, model.public_name, self._addresses, needs_key=needs_key)
 
     async def _obey_signals(
-        self,
-        tasks: anyio.abc.TaskGroup,
-        *,
-        task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+        self, signals: AsyncIterator[signal.Signals], terminal: Terminal
     ) -> None:
-        terminal = Terminal()
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
-            task_status.started()
-            draining = False
-            async for number in signals:
-                if number == signal.SIGHUP and not terminal.hung_up():
-                    self._reload()
-                elif not draining:
-                    draining = True
-                    tasks.start_soon(self._drain, tasks.cancel_scope)
-                else:  # told twice: no patience left
-                    for gateway in self._gateways:
-                        gateway.stop()
+        draining = False
+        async for number in signals:
+            if number == signal.SIGHUP and not terminal.hung_up():
+                self._reload()
+            elif not draining:
+                draining = True
+                self._tasks.start_soon(self._drain)
+            else:  # told twice: no patience left
+                for gateway in self._gateways:
+                    gateway.stop()
 
-    async def _drain(self, scope: anyio.CancelScope) -> None:
+    async def _drain(self) -> None:
         """Gateways first; the worker goes on for them until the last has gone."""
         for gateway in self._gateways:
             gateway.drain()
         with anyio.move_on_after(self.deployment.server.drain_timeout_s + KILL_AFTER_S):
             for gateway in self._gateways:
                 await gateway.gone.wait()
-        scope.cancel()
+        self._tasks.cancel_scope.cancel()
 
     def _reload(self) -> None:
         """All of the file takes effect in every process, or nothing in any."""

@@ -1,13 +1,14 @@
 """A server's life: doors first, then the model, then requests, until somebody says stop."""
 
 import signal
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
 import anyio
 import attrs
 import structlog
-from anyio.abc import TaskStatus
+from anyio.abc import TaskGroup
 
 from plancha.contracts import Text
 from plancha.gateway import Gateway
@@ -32,6 +33,8 @@ from plancha_texts.keeper import TextKeeper, at_work
 
 log = structlog.get_logger()
 
+Signals = AsyncIterator[signal.Signals]
+
 
 @attrs.define(kw_only=True, eq=False)
 class Server:
@@ -52,22 +55,30 @@ class Server:
     async def run(self) -> int:
         """Serve until SIGINT or SIGTERM. The exit code: 0, or 1 when it could not serve."""
         code = 0
-        try:
-            tracing = traced(self.gateway, self.deployment.tracing)
-            async with tracing, at_work(self.texts), anyio.create_task_group() as tasks:
-                await tasks.start(self._stop_on_signal, tasks.cancel_scope)
-                await tasks.start(self._reload_on_signal)
-                self.addresses = await open_doors(tasks, self.deployment, self.gateway)
-                async with ledger_of(self.deployment) as ledger:
-                    kernel, text = await self._load(ledger)
-                    needs_key = self.gateway.access.anonymous is None
-                    greet(self.say, self.gateway.model, self.addresses, needs_key=needs_key)
-                    await kernel.run(text)
-        except* START_ERRORS as group:
-            for reason in reasons(group):
-                self.say(f"plancha: {reason}")
-            code = 1
+        terminal = Terminal()
+        with (  # to the very end: a signal that comes meanwhile must not cut it short
+            anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as stops,
+            anyio.open_signal_receiver(signal.SIGHUP) as hang_ups,
+        ):
+            try:
+                tracing = traced(self.gateway, self.deployment.tracing)
+                async with tracing, at_work(self.texts), anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._stop_on_signal, stops, tasks.cancel_scope)
+                    tasks.start_soon(self._reload_on_signal, hang_ups, terminal)
+                    await self._serve(tasks)
+            except* START_ERRORS as group:
+                for reason in reasons(group):
+                    self.say(f"plancha: {reason}")
+                code = 1
         return code
+
+    async def _serve(self, tasks: TaskGroup) -> None:
+        self.addresses = await open_doors(tasks, self.deployment, self.gateway)
+        async with ledger_of(self.deployment) as ledger:
+            kernel, text = await self._load(ledger)
+            needs_key = self.gateway.access.anonymous is None
+            greet(self.say, self.gateway.model, self.addresses, needs_key=needs_key)
+            await kernel.run(text)
 
     async def _load(self, ledger: Ledger) -> tuple[Kernel, Text]:
         try:
@@ -80,33 +91,21 @@ class Server:
     def _begins(self, stage: Stage) -> None:
         self.gateway.stage = stage
 
-    async def _stop_on_signal(
-        self,
-        scope: anyio.CancelScope,
-        *,
-        task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
-    ) -> None:
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            task_status.started()
-            await anext(signals)
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._drain, tasks.cancel_scope)
-                await anext(signals)  # told twice: no patience left
-                tasks.cancel_scope.cancel()
+    async def _stop_on_signal(self, signals: Signals, scope: anyio.CancelScope) -> None:
+        await anext(signals)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._drain, tasks.cancel_scope)
+            await anext(signals)  # told twice: no patience left
+            tasks.cancel_scope.cancel()
         end_streams(self.gateway)
         scope.cancel()
 
-    async def _reload_on_signal(
-        self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
-    ) -> None:
-        terminal = Terminal()
-        with anyio.open_signal_receiver(signal.SIGHUP) as signals:
-            task_status.started()
-            async for _ in signals:
-                if terminal.hung_up():
-                    signal.raise_signal(signal.SIGTERM)
-                else:
-                    await self._reload()
+    async def _reload_on_signal(self, signals: Signals, terminal: Terminal) -> None:
+        async for _ in signals:
+            if terminal.hung_up():
+                signal.raise_signal(signal.SIGTERM)
+            else:
+                await self._reload()
 
     async def _reload(self) -> None:
         """All of the file takes effect, or nothing; streams notice neither."""

@@ -1,5 +1,6 @@
 """How the processes end: told to, told twice, or without their parent."""
 
+import os
 import signal
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -9,6 +10,12 @@ import pytest
 
 from server_clients import Stream, client_of, sessions
 from server_processes import HANG_S, ended, nobody_left, started
+
+UPGRADE = (
+    b"GET /v1/stream HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+GOING_AWAY = (1001).to_bytes(2, "big") + b"the server is shutting down"
 
 
 async def test_told_to_stop_the_gateways_drain_and_then_the_worker_ends(tmp_path: Path) -> None:
@@ -86,3 +93,30 @@ async def test_a_step_that_never_ends_holds_up_no_stop(tmp_path: Path, gateways:
             server.process.send_signal(signal.SIGTERM)
         await ended(server, 0)
     assert stream.error["code"] == "draining"
+
+
+async def test_told_again_and_again_to_stop_it_still_tidies_up(tmp_path: Path) -> None:
+    with started(tmp_path, gateways=1) as server:
+        await server.until(lambda: server.said)
+        os.kill(server.pid("worker"), signal.SIGSTOP)  # and so it takes its time to end
+        server.process.send_signal(signal.SIGTERM)
+        gateway = Path(f"/proc/{server.pid('gateway-1')}")
+        await server.until(lambda: not gateway.exists())
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            server.process.send_signal(number)
+        await ended(server, 0)
+
+
+async def test_one_process_alone_finishes_stopping_whatever_it_is_told(tmp_path: Path) -> None:
+    with started(tmp_path, gateways=0) as server:
+        await server.until(lambda: server.said)
+        host, port = server.url.removeprefix("http://").split(":")
+        async with await anyio.connect_tcp(host, int(port)) as socket:
+            await socket.send(UPGRADE)
+            heard = await socket.receive()
+            server.process.send_signal(signal.SIGTERM)
+            while GOING_AWAY not in heard:  # which this client leaves without an answer
+                heard += await socket.receive()
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                server.process.send_signal(number)
+            await ended(server, 0)
