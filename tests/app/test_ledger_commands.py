@@ -1,5 +1,6 @@
 """`plancha ledger`, as an auditor types it."""
 
+import json
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -63,6 +64,35 @@ def test_findings_leave_with_1_and_say_where(plancha: Run, deployment: Path) -> 
         "worker, anchor line 2: row 4 is missing at the end; the anchor remembers row 4"
     )
     assert out.splitlines()[-1] == "1 finding"
+
+
+def test_what_was_found_can_be_read_by_a_program(plancha: Run, deployment: Path) -> None:
+    code, out, _ = plancha("verify", deployment, "--json")
+    told = json.loads(out)
+    assert (code, told["found"], told["anchored"]) == (0, 0, True)
+    assert (told["writers"]["worker"]["rows"], told["writers"]["worker"]["requests"]) == (4, 2)
+
+    db = sqlite3.connect(deployment.parent / "ledger.sqlite")
+    with db:
+        db.execute("DELETE FROM ledger_entries WHERE number = 4")
+    db.close()
+    code, out, _ = plancha("verify", deployment, "--json")
+
+    told = json.loads(out)
+    assert (code, told["found"]) == (1, 1)
+    assert "row 4 is missing" in told["findings"][0]
+
+
+def test_totals_can_be_read_by_a_program(plancha: Run, deployment: Path) -> None:
+    words = ("totals", deployment, "--by", "tenant", "--by", "outcome")
+    headings, *rows = [line.split("\t") for line in plancha(*words)[1].splitlines()]
+
+    code, out, _ = plancha(*words, "--json")
+
+    assert code == 0
+    assert [{name: str(value) for name, value in group.items()} for group in json.loads(out)] == [
+        dict(zip(headings, row, strict=True)) for row in rows
+    ]
 
 
 def test_an_auditor_needs_dump_key_and_anchor_alone(

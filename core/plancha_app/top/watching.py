@@ -41,7 +41,7 @@ class Screenful:
 
     def _status(self, interval: float) -> Text:
         if not self.trouble:
-            return Text(f"q leaves; a look every {seconds_text(interval)}", FAINT, no_wrap=True)
+            return Text(f"q leaves; a look every {interval:g} s", FAINT, no_wrap=True)
         line = Text(f"{self.trouble}; trying again", f"bold {BAD}", no_wrap=True)
         line.append(f", for {seconds_text(anyio.current_time() - self.lost_s)}", FAINT)
         line.truncate(self.console.width, overflow="ellipsis")

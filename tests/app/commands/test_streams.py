@@ -31,6 +31,11 @@ def shell(line: str) -> subprocess.CompletedProcess[str]:
             2,
             "plancha: /absent: No such file or directory\n",
         ),
+        (
+            "plancha bench http://127.0.0.1:1 --prompt-tokens a",
+            2,
+            'plancha: --prompt-tokens is "a"; it must be lengths such as',
+        ),
         ("plancha bench compare / /", 2, "plancha: /: Is a directory\n"),
     ],
 )
