@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 from rich.console import Console
@@ -18,7 +18,7 @@ from plancha_ledger.verification import Checked, Report
 def show_report(report: Report, *, anchored: bool, as_json: bool = False) -> None:
     """Every finding, then what was looked at."""
     if as_json:
-        show_json({"anchored": anchored, **attrs.asdict(report)})
+        show_json(_object(report, anchored=anchored))
         return
     for finding in report.findings:
         print(printable(finding))
@@ -39,6 +39,20 @@ def show_report(report: Report, *, anchored: bool, as_json: bool = False) -> Non
     if not anchored and not report.found:
         verdict += "; without the anchor, rows cut off at the end would not show"
     print(verdict)
+
+
+def _object(report: Report, *, anchored: bool) -> dict[str, Any]:
+    """`head` and `anchored` are the numbers of rows; the latter only with an anchor."""
+    writers = {}
+    for name, each in report.writers.items():
+        writers[name] = {
+            "rows": each.rows,
+            "closed": each.requests,
+            "open": each.running,
+            "head": each.head.number,
+            "anchored": each.anchored.number if anchored else None,
+        }
+    return {"found": report.found, "findings": report.findings, "writers": writers}
 
 
 def show_totals(
