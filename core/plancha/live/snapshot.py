@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterable
 
 import attrs
-import numpy as np
 
 from plancha.contracts import KvStats, Site
 from plancha.live.block_map import BlockMap, block_map
@@ -139,25 +138,23 @@ def _count(sequences: Iterable[Sequence], tenants: dict[str, TenantView], now: f
 
 def _batch(planner: Planner, now: float) -> list[SequenceView]:
     batch = planner.batch
-    slots = np.flatnonzero(batch.active).tolist()
-    running = [(batch.sequences[slot], slot) for slot in slots]
-    found = [
-        (
-            sequence.arrival,
-            SequenceView(
-                id=sequence.request.id,
-                tenant=sequence.tenant,
-                decoding=not batch.fresh[slot],
-                prompt_tokens=sequence.prompt_tokens,
-                computed_tokens=int(batch.computed[slot]),
-                known_tokens=int(batch.length[slot]),
-                limit_tokens=sequence.max_length,
-                blocks=len(sequence.blocks),
-                preemptions=sequence.preemptions,
-                age_s=now - sequence.arrived_s,
-            ),
+    fresh, computed, length = batch.fresh.tolist(), batch.computed.tolist(), batch.length.tolist()
+    running = [
+        (sequence, slot) for slot, sequence in enumerate(batch.sequences) if sequence is not None
+    ]
+    running.sort(key=lambda pair: pair[0].arrival)
+    return [
+        SequenceView(
+            id=sequence.request.id,
+            tenant=sequence.tenant,
+            decoding=not fresh[slot],
+            prompt_tokens=sequence.prompt_tokens,
+            computed_tokens=computed[slot],
+            known_tokens=length[slot],
+            limit_tokens=sequence.max_length,
+            blocks=len(sequence.blocks),
+            preemptions=sequence.preemptions,
+            age_s=now - sequence.arrived_s,
         )
         for sequence, slot in running
-        if sequence is not None
     ]
-    return [view for _, view in sorted(found, key=lambda pair: pair[0])]

@@ -131,7 +131,7 @@ async def test_while_tokens_flow_the_figures_move(tab: Tab, serve: Any, emits: A
         assert [label.partition(",")[0] for label in labels] == [
             "Tokens/s",
             "First token",
-            "Between tokens",
+            "Next token",
         ]
         line = "document.querySelector('.plot path:last-child')"
         assert await tab.look(f"{line}.getTotalLength()") > 0

@@ -54,7 +54,8 @@ function drawOther(pen, x, y, size, { other, panel }) {
 }
 
 function drawHole(pen, x, y, size, panel) {
-  const hole = Math.max(2, Math.round(size / 3));
+  const odd = size % 2; // as the cell is, so that its edges fall on pixels
+  const hole = Math.max(2 + odd, 2 * Math.round((size / 3 - odd) / 2) + odd);
   const inset = (size - hole) / 2;
   pen.fillStyle = panel;
   pen.fillRect(x + inset, y + inset, hole, hole);

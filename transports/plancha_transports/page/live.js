@@ -20,7 +20,7 @@ export class Live {
   #tenants = new Tenants(byId("tenants"), this.#hues, (name) => this.#choose(name));
   #tokens = new Plot("Tokens/s", rate);
   #first = new Plot("First token", duration);
-  #inter = new Plot("Between tokens", duration);
+  #inter = new Plot("Next token", duration);
   #chosen = null;
   #latest = null;
 
