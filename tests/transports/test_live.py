@@ -5,6 +5,7 @@ from typing import Any
 import jsonschema_rs
 import orjson
 import pytest
+from structlog.testing import capture_logs
 
 from plancha.access import Access, key_hash
 from plancha.gateway import Gateway
@@ -81,3 +82,14 @@ async def test_without_a_worker_it_says_that_nobody_knows(listen: Any, state: An
         status, answer = await get(server)
     assert status == 503
     assert answer["error"]["type"] == "server_error"
+
+
+async def test_a_page_that_looks_all_day_fills_no_log(serve: Any, says: Any) -> None:
+    async with serve(says("Hi")) as server:
+        with capture_logs() as lines:
+            await get(server)
+            await server.get("/v1/models")
+            server.gateway.access = ACCESS
+            await get(server)
+    told = [(line["door"], line["log_level"]) for line in lines if line["event"] == "http_request"]
+    assert told == [("/v1/live", "debug"), ("/v1/models", "info"), ("/v1/live", "info")]

@@ -10,6 +10,9 @@ from plancha_transports.request_ids import RECORD
 
 log = structlog.get_logger()
 
+WATCHED = frozenset({"/v1/live"})
+"""Asked twice a second by every page that is open: worth a line for who debugs, if all is well."""
+
 
 @web.middleware
 async def access_log(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -22,10 +25,12 @@ async def access_log(request: web.Request, handler: Handler) -> web.StreamRespon
         return response
     finally:
         record = request.get(RECORD)
-        log.info(
+        door = door_of(request)
+        say = log.debug if door in WATCHED and status == 200 else log.info
+        say(
             "http_request",
             method=request.method if request.method in hdrs.METH_ALL else "other",
-            door=door_of(request),
+            door=door,
             status=status,
             seconds=round(time.monotonic() - began, 3),
             request=record.id if record is not None else None,

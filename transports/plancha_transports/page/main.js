@@ -51,7 +51,8 @@ async function isStarting() {
     state("Your key may use no model here");
     return false;
   }
-  state(`Not ready: ${reason || phase}${percent ? `, ${percent} %` : ""}`);
+  const doing = reason && reason !== "loading" ? reason : phase;
+  state(`Not ready: ${doing}${percent ? `, ${percent} %` : ""}`);
   return true;
 }
 
