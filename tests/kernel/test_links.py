@@ -1,12 +1,14 @@
 """Both links keep the same promises; and what several gateways on one socket may rely on."""
 
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
 import anyio
+import anyio.lowlevel
 import attrs
 import numpy as np
 import pytest
@@ -319,6 +321,19 @@ async def test_a_gateway_that_says_nothing_loses_its_lease(path: Path) -> None:
         with anyio.fail_after(HANG_S), pytest.raises(anyio.EndOfStream):
             while True:
                 await silent.receive()
+
+
+async def test_a_worker_that_stood_still_first_hears_what_its_gateways_say(path: Path) -> None:
+    lease_s = 0.5
+    async with listening(path, lease_s=lease_s) as hub, await anyio.connect_unix(path) as gateway:
+        first = first_stream(0)
+        await gateway.send(PREAMBLE + WIRE.encode(Hello("g")) + WIRE.encode(submit(first)))
+        assert isinstance(await hub.hear(), Submit)
+        await anyio.wait_all_tasks_blocked()
+        time.sleep(2 * lease_s)  # noqa: ASYNC251  (as a machine that is suspended)
+        await anyio.lowlevel.checkpoint()  # all that is due by now is done
+        await gateway.send(WIRE.encode(submit(first + 1)))
+        assert isinstance(await hub.hear(), Submit)
 
 
 HELLO = PREAMBLE + WIRE.encode(Hello("g"))

@@ -13,6 +13,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from plancha.links.connection import PAUSE_BYTES, Connection
 from plancha.links.handshake import HANDSHAKE_S, KINDS, MAX_HELLO, PREAMBLE, Hello, Welcome
+from plancha.links.lease import Lease
 from plancha.links.link import LinkLost
 from plancha.links.message_stream import READ_BYTES, MessageStream
 from plancha.links.outgoing import Outgoing
@@ -148,7 +149,9 @@ class SocketGateways:
             with connection.scope:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(connection.resume)
-                    await self._hear(connection, upstream)
+                    lease = Lease(self._lease_s)
+                    tasks.start_soon(lease.watching)
+                    await self._hear(connection, lease, upstream)
         except* LinkLost as lost:
             log.info("gateway_lost", gateway=connection.gateway, reason=str(lost.exceptions[0]))
         finally:
@@ -160,12 +163,13 @@ class SocketGateways:
     async def _hear(
         self,
         connection: Connection,
+        lease: Lease,
         upstream: MemoryObjectSendStream[Upstream],
     ) -> None:
         while True:
-            message: ToWorker | None = None
-            with anyio.move_on_after(self._lease_s):
-                message = await connection.messages.receive()
+            lease.listening()
+            message: ToWorker = await connection.messages.receive()
+            lease.heard()
             match message:
                 case Submit():
                     connection.submitted(message)
@@ -182,8 +186,6 @@ class SocketGateways:
                     await upstream.send(self._questions.to_worker(message, connection.push))
                 case Answer():
                     self._questions.answer(message, connection.gateway)
-                case None:
-                    raise LinkLost(f"it has said nothing for {self._lease_s:g} s")
                 case _:
                     raise LinkLost(f"a gateway does not say {type(message).__name__}")
 
