@@ -88,7 +88,7 @@ class Screen:
             parts.append("cut off at the token limit")
         elif answer.finish_reason not in (None, "stop"):
             parts.append(f"ended by {answer.finish_reason}")
-        self.note(" · ".join(parts) + "\n")
+        self.note(" · ".join(parts) + ("\n" if parts else ""))
 
     def _write(self, text: str) -> None:
         sys.stdout.write(text)

@@ -8,7 +8,7 @@ TENANTS = (
 """The web page's hues, in between its light and its dark ones."""
 
 OUTPUT, PROMPT, FIRST, INTER = "#4aa0dc", "#8b7fe0", "#e67f3f", "#2aa8a5"
-WORST = "grey35"
+WORST = "grey46"  # neither black nor white to a terminal of either
 GOOD, WARNING, BAD = "#68b25a", "#c4a43a", "#d9534f"
 FAINT = "grey42"
 OTHERS = "grey58"
