@@ -46,7 +46,7 @@ from plancha.record import Outcome, Record
 from plancha.scraping import Scraping
 from plancha.spans import Spans
 from plancha.stall_watch import StallWatch
-from plancha.startup import STARTING
+from plancha.startup import STARTED, STARTING
 from plancha.streams.generation import Generation
 from plancha.streams.outbox import Stream
 from plancha.streams.outboxes import Outboxes
@@ -124,6 +124,7 @@ class Gateway:
         self._prompts = Prompts(text=text, context_length=context_length, public=public)
         if self._reload is not None:
             upstream.send_nowait(self._reload)  # it was made from what the file said before
+        self.stage = STARTED
         if self.state != "draining":
             self.state, self.reason = "ready", ""
 

@@ -111,7 +111,8 @@ async def _obey(
                     case Drain():
                         tasks.start_soon(drained)
                     case Loading(stage):
-                        gateway.stage = stage
+                        if gateway.state == "loading":  # else it comes late
+                            gateway.stage = stage
                     case Render() as question:
                         figures.render(question)
                     case Collected() as answer:

@@ -64,6 +64,23 @@ async def test_a_start_that_failed_says_so_and_how_far_it_came(listen: Any) -> N
         assert (await server.get("/health/live"))[0] == 200
 
 
+async def test_told_to_stop_before_it_has_started_it_has_not(listen: Any) -> None:
+    gateway = Gateway("tiny")
+    gateway.stage = Stage("loading weights", 40)
+    gateway.refuse("draining", "it is shutting down")
+    async with listen(gateway, None) as server:
+        status, answer = await server.get("/health/startup")
+        assert (status, answer["status"]) == (503, "draining")
+        assert (answer["phase"], answer["percent"]) == ("loading weights", 40)
+
+
+async def test_a_server_that_had_started_still_has_while_it_drains(serve: Any, says: Any) -> None:
+    async with serve(says("Hi")) as server:
+        server.gateway.refuse("draining", "it is shutting down")
+        status, answer = await server.get("/health/startup")
+        assert (status, answer["status"], answer["phase"]) == (200, "draining", "started")
+
+
 async def test_a_server_that_cannot_record_usage_is_not_ready_until_it_can(
     serve: Any, says: Any
 ) -> None:

@@ -39,8 +39,8 @@ class StatusDoors:
     async def startup(self, request: web.Request) -> web.Response:
         """503 until the model has been loaded, and how far that is."""
         gateway = self._gateway
-        started = gateway.state in ("ready", "draining")
-        stage = STARTED if started else gateway.stage
+        stage = STARTED if gateway.state == "ready" else gateway.stage
+        started = stage == STARTED and gateway.state in ("ready", "draining")
         state = {"status": gateway.state, "reason": gateway.reason}
         how_far = {"phase": stage.phase, "percent": stage.percent}
         return json_response({**state, **how_far}, 200 if started else 503)
