@@ -5,7 +5,6 @@ reaches a client's outbox as a list append and one wake-up; detokenising and sto
 the client's own task, so a slow one holds up nobody.
 """
 
-import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterable, Callable
 from contextlib import suppress
@@ -21,15 +20,14 @@ from plancha.call import Call
 from plancha.contracts import Text
 from plancha.failure import Failure, RequestFailed
 from plancha.grammar_check import GrammarCheck
-from plancha.links.asking import NO_ANSWER, Asking
+from plancha.links.inquiries import NOT_FOUND, Inquiries
 from plancha.links.link import LinkLost, Sender
 from plancha.links.outgoing import Outgoing
-from plancha.links.request_id import gateway_name, gateway_of, is_request_id, new_request_id
+from plancha.links.request_id import gateway_name, new_request_id
 from plancha.messages import (
     Answer,
     Ask,
     Frame,
-    GatewayTopic,
     InferenceRequest,
     Load,
     Rejected,
@@ -37,8 +35,6 @@ from plancha.messages import (
     Settled,
     Submit,
     ToGateway,
-    Topic,
-    WorkerTopic,
 )
 from plancha.overdue import Overdue, patience
 from plancha.prompts import Prompts, shortened
@@ -48,9 +44,9 @@ from plancha.spans import Spans
 from plancha.stall_watch import StallWatch
 from plancha.startup import STARTED, STARTING
 from plancha.streams.generation import Generation
-from plancha.streams.outbox import Stream
 from plancha.streams.outboxes import Outboxes
 from plancha.streams.transcript import Transcript
+from plancha.submission import request_of, streams_of
 from plancha.texts import NoTexts, Texts
 
 log = structlog.get_logger()
@@ -62,9 +58,6 @@ REMEMBERED_REQUESTS = 10_000
 WORKER_LOST = Failure(
     "unavailable", "The worker that computed this answer is gone; try again.", None, "worker_lost"
 )
-
-
-NOT_FOUND = Failure("not_found", "No such request.", None, "request_not_found")
 
 
 class Gateway:
@@ -95,11 +88,10 @@ class Gateway:
         self.load: Load | None = None  # the worker's, after its latest step
         self._prompts: Prompts | None = None
         self._upstream: Sender | None = None
-        self._shared = False  # whether other gateways have the same worker
         self._numbers = count()
         self._records: OrderedDict[str, Record] = OrderedDict()  # the running and the latest ended
         self._outgoing = Outgoing()
-        self._asking = Asking()
+        self.inquiries = Inquiries(self.name, self._asked)
         self._grammars = GrammarCheck()
         self._watch = StallWatch(step_deadline_s)
         self._overdue = Overdue(self.outboxes.running)
@@ -118,8 +110,8 @@ class Gateway:
         Streams are numbered from `first_stream` on. `shared`: other gateways have this worker too.
         """
         self._numbers = count(first_stream)
-        self._shared = shared
         self._upstream = upstream
+        self.inquiries.connect(upstream, shared=shared)
         public = tuple(text.encode(prefix) for prefix in self._public_texts)
         self._prompts = Prompts(text=text, context_length=context_length, public=public)
         if self._reload is not None:
@@ -141,7 +133,7 @@ class Gateway:
             self.outboxes.forget(generation)
             _break_off(generation.record)
             self._ended(generation)
-        self._asking.give_up()
+        self.inquiries.disconnect()
 
     async def reload(self, access: Access, reload: Reload) -> None:
         """The worker hears of `reload` before anybody submits whom only the new access knows."""
@@ -200,58 +192,6 @@ class Gateway:
             self.outboxes.running[request_id].cancel()
         return record
 
-    async def find(
-        self, request_id: str, tenant: str, *, cancel: bool = False, any_tenant: bool = False
-    ) -> Record:
-        """As `record`, or `cancel`, whichever gateway of the worker answers the request.
-
-        What no gateway knows, or none to its end, is asked of the ledger. A record that is not this
-        gateway's own is a copy. Raises `RequestFailed` as they do, and when there is no answer.
-        """
-        if not is_request_id(request_id):
-            raise RequestFailed(NOT_FOUND)
-        known = await self._known(request_id, tenant, cancel=cancel, any_tenant=any_tenant)
-        if known is not None and (known.state != "done" or known.finished is not None):
-            return known
-        try:
-            answer = await self.ask_worker("usage", request_id, tenant, any_tenant=any_tenant)
-        except RequestFailed:
-            if known is None:
-                raise
-            return known
-        record = answer.record or known
-        if record is None:
-            raise RequestFailed(NOT_FOUND)
-        return record
-
-    async def _known(
-        self, request_id: str, tenant: str, *, cancel: bool, any_tenant: bool
-    ) -> Record | None:
-        """What this gateway knows, or the one that the id names."""
-        topic: GatewayTopic = "cancel" if cancel else "record"
-        if not self._shared or gateway_of(request_id) == self.name:
-            return self._asked(Ask(0, request_id, tenant, topic, any_tenant))
-        answer = await self._ask(topic, request_id, tenant, any_tenant=any_tenant)
-        return answer.record
-
-    async def ask_worker(
-        self,
-        topic: WorkerTopic,
-        request_id: str = "",
-        tenant: str = "",
-        *,
-        any_tenant: bool = False,
-    ) -> Answer:
-        """What the worker knows of a topic. Raises `RequestFailed` when there is no answer."""
-        return await self._ask(topic, request_id, tenant, any_tenant=any_tenant)
-
-    async def _ask(self, topic: Topic, request_id: str, tenant: str, *, any_tenant: bool) -> Answer:
-        if self._upstream is None:  # and so no way to anybody
-            raise RequestFailed(NO_ANSWER)
-        return await self._asking.ask(
-            self._upstream, topic, request_id, tenant, any_tenant=any_tenant
-        )
-
     @property
     def text(self) -> Text:
         """The loaded model's, to show single tokens. Raises `RequestFailed` when not ready."""
@@ -271,25 +211,8 @@ class Gateway:
             await self._grammars.check(call.grammar, call.sampling, call.tenant)
         encoded = await prompts.encode(call)
         prompts, upstream = self._ready()  # it may have begun to drain meanwhile
-        request = InferenceRequest(
-            id=new_request_id(self.name),
-            tenant=call.tenant,
-            prompts=encoded,
-            sampling=call.sampling,
-            max_tokens=call.max_tokens,
-            clamp=call.clamp,
-            max_tokens_param=call.max_tokens_param,
-            n=call.n,
-            timeout_s=call.timeout_s,
-            grammar=call.grammar,
-            namespace=f"{call.tenant}\0{call.cache_salt}".encode(),
-            public_tokens=tuple(prompts.public_tokens(prompt) for prompt in encoded),
-            logprobs=call.logprobs,
-            prompt_logprobs=call.prompt_logprobs,
-            stop_strings=bool(call.stop),
-            label=call.label,
-            model=self.model,
-            created_s=time.time(),
+        request = request_of(
+            call, encoded, prompts, request_id=new_request_id(self.name), model=self.model
         )
         generation = self._accept(call, request, prompts.text)
         submit = Submit(request, tuple(stream.number for stream in generation.streams))
@@ -376,7 +299,7 @@ class Gateway:
             case Ask():
                 self._outgoing.answer(Answer(message.number, self._asked(message)))
             case Answer():
-                self._asking.answered(message)
+                self.inquiries.answered(message)
 
     def _ready(self) -> tuple[Prompts, Sender]:
         if self.state != "ready" or self._prompts is None or self._upstream is None:
@@ -398,24 +321,7 @@ class Gateway:
 
     def _accept(self, call: Call, request: InferenceRequest, text: Text) -> Generation:
         transcript = Transcript(call, self.texts.keep) if self.texts.keeps(call.tenant) else None
-        streams = tuple(
-            Stream(
-                number=next(self._numbers),
-                index=index,
-                prompt=prompt,
-                text=text.stream(
-                    stop=call.stop,
-                    min_tokens=call.sampling.min_tokens,
-                    skip_special_tokens=call.skip_special_tokens,
-                ),
-                alternatives=call.logprobs,
-                plain=call.logprobs is None and not call.stop and transcript is None,
-                stop_strings=request.stop_strings,
-            )
-            for index, prompt in enumerate(
-                prompt for prompt in request.prompts for _ in range(request.n)
-            )
-        )
+        streams = streams_of(call, request, text, self._numbers, plain=transcript is None)
         record = Record(
             id=request.id,
             label=call.label,

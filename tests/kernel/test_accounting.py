@@ -235,7 +235,7 @@ async def test_without_a_ledger_everything_ends_as_soon() -> None:
         assert (record.input_tokens, record.output_tokens, record.outcome) == (33, 3, "completed")
         assert kernel.worker.journal.pending == 0
         with pytest.raises(RequestFailed) as failed:
-            await kernel.gateway.find(new_request_id("0" * 8), "default")
+            await kernel.gateway.inquiries.find(new_request_id("0" * 8), "default")
         assert failed.value.failure.code == "request_not_found"
 
 
@@ -246,21 +246,23 @@ async def test_what_a_gateway_has_forgotten_the_ledger_knows() -> None:
         _, _, generation = await collect(gateway, call("x" * 33, max_tokens=3, tenant="acme"))
         remembered, (request_id,) = generation.record, gateway._records
         gateway._records.clear()  # as after a restart
-        found = await gateway.find(request_id, "acme")
+        found = await gateway.inquiries.find(request_id, "acme")
         for field in ("id", "label", "tenant", "model", "created", "input_tokens"):
             assert getattr(found, field) == getattr(remembered, field)
         for field in ("cached_tokens", "output_tokens", "state", "outcome", "finished"):
             assert getattr(found, field) == getattr(remembered, field)
-        assert await gateway.find(request_id, "acme", cancel=True) is not None  # it has ended
-        assert await gateway.find(request_id, "ops", any_tenant=True) is not None
+        assert (
+            await gateway.inquiries.find(request_id, "acme", cancel=True) is not None
+        )  # it has ended
+        assert await gateway.inquiries.find(request_id, "ops", any_tenant=True) is not None
         for unknown in (("other", request_id), ("acme", new_request_id(gateway.name))):
             with pytest.raises(RequestFailed) as failed:
-                await gateway.find(unknown[1], unknown[0])
+                await gateway.inquiries.find(unknown[1], unknown[0])
             assert failed.value.failure.code == "request_not_found"
 
         ledger.trouble = LedgerError("no database")
         with pytest.raises(RequestFailed) as failed:
-            await gateway.find(request_id, "acme")
+            await gateway.inquiries.find(request_id, "acme")
         assert (failed.value.failure.kind, failed.value.failure.code) == (
             "unavailable",
             "ledger_unavailable",
@@ -275,5 +277,5 @@ async def test_only_what_can_be_a_request_is_asked_of_the_ledger() -> None:
     async with embedded(script(65), byte_text(), ledger=Asked()) as kernel:
         for text in ("", "req-", "req-' OR 1=1", "x" * 10_000, new_request_id("0" * 8) + "0"):
             with pytest.raises(RequestFailed) as failed:
-                await kernel.gateway.find(text, "default")
+                await kernel.gateway.inquiries.find(text, "default")
             assert failed.value.failure.code == "request_not_found"

@@ -18,7 +18,7 @@ async def test_a_topic_is_answered_by_whoever_the_worker_has_for_it() -> None:
 
     async with embedded(ChainExecutor(GEOMETRY), byte_text()) as kernel:
         kernel.worker.answerers["trace"] = tell
-        answer = await kernel.gateway.ask_worker("trace", "req-1", "acme")
+        answer = await kernel.gateway.inquiries.ask_worker("trace", "req-1", "acme")
         assert answer.content == b"acme asks of req-1"
 
 
@@ -29,8 +29,8 @@ async def test_a_topic_that_nobody_knows_and_one_that_fails_have_empty_answers()
     async with embedded(ChainExecutor(GEOMETRY), byte_text()) as kernel:
         kernel.worker.answerers["usage"] = fail
         for answer in (
-            await kernel.gateway.ask_worker("usage", "req-1", "acme"),
-            await kernel.gateway.ask_worker("trace", "req-1", "acme"),
+            await kernel.gateway.inquiries.ask_worker("usage", "req-1", "acme"),
+            await kernel.gateway.inquiries.ask_worker("trace", "req-1", "acme"),
         ):
             assert (answer.record, answer.content) == (None, None)
 
@@ -50,7 +50,7 @@ async def test_a_slow_answer_holds_up_no_other() -> None:
         contents: list[bytes | None] = []
 
         async def ask(topic: WorkerTopic) -> None:
-            contents.append((await kernel.gateway.ask_worker(topic)).content)
+            contents.append((await kernel.gateway.inquiries.ask_worker(topic)).content)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask, "usage")

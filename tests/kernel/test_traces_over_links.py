@@ -64,7 +64,7 @@ async def two_gateways(path: Path, executor: GatedExecutor) -> AsyncIterator[lis
 
 
 async def traced(gateway: Gateway, request_id: str, tenant: str, *, operator: bool = False) -> Any:
-    answer = await gateway.ask_worker("trace", request_id, tenant, any_tenant=operator)
+    answer = await gateway.inquiries.ask_worker("trace", request_id, tenant, any_tenant=operator)
     return None if answer.content is None else orjson.loads(answer.content)
 
 
@@ -94,5 +94,5 @@ async def test_every_gateway_tells_its_owner_and_operators_and_nobody_else(tmp_p
 
 async def test_without_a_worker_there_is_no_answer() -> None:
     with pytest.raises(RequestFailed) as failed:
-        await Gateway("tiny").ask_worker("trace", "req-0", "acme")
+        await Gateway("tiny").inquiries.ask_worker("trace", "req-0", "acme")
     assert failed.value.failure.kind == "unavailable"

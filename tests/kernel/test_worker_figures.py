@@ -147,12 +147,12 @@ async def test_a_driver_that_hangs_costs_its_own_figures_and_no_others(
         kernel.worker.figures.blocking.register(slow)
         monkeypatch.setattr(figures, "PATIENCE_S", 0.01)
         for _ in range(3):
-            told = names((await kernel.gateway.ask_worker("metrics")).content)
+            told = names((await kernel.gateway.inquiries.ask_worker("metrics")).content)
             assert "plancha_steps" in told and "gpu" not in told
         assert slow.asked == 1  # the others wait for the thread, and give up
         slow.go_on.set()
         monkeypatch.setattr(figures, "PATIENCE_S", 60.0)
-        assert "gpu" in names((await kernel.gateway.ask_worker("metrics")).content)
+        assert "gpu" in names((await kernel.gateway.inquiries.ask_worker("metrics")).content)
 
 
 async def test_scrapes_at_once_are_all_answered() -> None:
@@ -178,4 +178,6 @@ class Broken:
 async def test_a_collector_that_fails_costs_its_own_half_alone() -> None:
     async with embedded(ChainExecutor(GEOMETRY), byte_text()) as kernel:
         kernel.worker.figures.blocking.register(Broken())
-        assert "plancha_steps" in names((await kernel.gateway.ask_worker("metrics")).content)
+        assert "plancha_steps" in names(
+            (await kernel.gateway.inquiries.ask_worker("metrics")).content
+        )

@@ -18,7 +18,7 @@ class LiveDoor:
     async def show(self, request: web.Request) -> web.Response:
         """A snapshot as JSON. Raises `RequestFailed` when the worker does not answer."""
         tenant = request[TENANT]
-        answer = await self._gateway.ask_worker(
+        answer = await self._gateway.inquiries.ask_worker(
             "live", tenant=tenant, any_tenant=self._gateway.access.is_operator(tenant)
         )
         if answer.content is None:

@@ -95,7 +95,7 @@ class Metrics:
         """The worker's part, and whether there is one that answers."""
         content: bytes | None = None
         with suppress(RequestFailed):
-            content = (await self._gateway.ask_worker("metrics")).content
+            content = (await self._gateway.inquiries.ask_worker("metrics")).content
         registry = CollectorRegistry()
         registry.register(_Worker(content is not None))
         return generate_latest(registry) + (content or b"")

@@ -5,7 +5,8 @@ import time
 from aiohttp import web
 
 from plancha.failure import Failure, RequestFailed
-from plancha.gateway import NOT_FOUND, Gateway
+from plancha.gateway import Gateway
+from plancha.links.inquiries import NOT_FOUND
 from plancha.record import Record
 from plancha.startup import STARTED
 from plancha_transports.answers import usage
@@ -71,7 +72,7 @@ class StatusDoors:
     async def request_trace(self, request: web.Request) -> web.Response:
         """Why it waits or waited: to its owner, and to operators whosever it is."""
         request_id, tenant = _named(request)
-        answer = await self._gateway.ask_worker(
+        answer = await self._gateway.inquiries.ask_worker(
             "trace", request_id, tenant, any_tenant=self._gateway.access.is_operator(tenant)
         )
         if answer.content is None:
@@ -80,13 +81,15 @@ class StatusDoors:
 
     async def cancel_request(self, request: web.Request) -> web.Response:
         """Cancel it; over already: nothing to do. Its own client is told on its own connection."""
-        return json_response(_status(await self._gateway.find(*_named(request), cancel=True)))
+        return json_response(
+            _status(await self._gateway.inquiries.find(*_named(request), cancel=True))
+        )
 
     async def _record(self, request: web.Request) -> Record:
         """To operators whosever it is."""
         request_id, tenant = _named(request)
         any_tenant = self._gateway.access.is_operator(tenant)
-        return await self._gateway.find(request_id, tenant, any_tenant=any_tenant)
+        return await self._gateway.inquiries.find(request_id, tenant, any_tenant=any_tenant)
 
     def _model(self, name: str) -> dict[str, object]:
         return {

@@ -47,7 +47,7 @@ class TextDoors:
         kept = await gateway.texts.find(request_id)
         if kept is not None and (operator or kept.tenant == tenant):
             return kept
-        record = await gateway.find(request_id, tenant, any_tenant=operator)
+        record = await gateway.inquiries.find(request_id, tenant, any_tenant=operator)
         raise RequestFailed(NOT_KEPT if record.state == "done" else RUNNING)
 
 
