@@ -20,12 +20,24 @@ async def open_ledger(table: LedgerTable) -> Ledger:
     Takes the writer's lock, and closes as `failed` what the holder before has left open. Raises
     `LoadError` with what the operator can do.
     """
-    anchor = Anchor(table.anchor, read_or_make_key(table.key_file), table.writer)
+    anchor = Anchor(table.anchor, _key_of(table), table.writer)
     if table.store == "postgres":
         return await _open_postgres(table, anchor)
     ledger = SqliteLedger(SqliteFile(table.path, anchor))
     await ledger.open()
     return ledger
+
+
+def _key_of(table: LedgerTable) -> bytes:
+    """A new key is made for a new ledger only: no other fits what is signed already."""
+    if not table.key_file.exists():
+        for signed in (table.path, table.anchor) if table.store == "sqlite" else (table.anchor,):
+            if signed.exists() and signed.stat().st_size:
+                raise LoadError(
+                    f"{table.key_file}: is not there, and {signed} is signed with the key that was "
+                    "in it; put it back, or begin another ledger with other paths in [ledger]"
+                )
+    return read_or_make_key(table.key_file)
 
 
 def dsn_of(table: LedgerTable) -> str:

@@ -35,6 +35,21 @@ def modes(folder: Path) -> dict[str, int]:
     return {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
 
 
+async def test_no_new_key_is_made_for_a_ledger_that_there_is(tmp_path: Path) -> None:
+    table = structure({}, LedgerTable, "ledger").beside(tmp_path)
+    await (await open_ledger(table)).close()
+    key = table.key_file.read_bytes()
+    table.key_file.unlink()
+
+    with pytest.raises(LoadError, match="put it back"):
+        await open_ledger(table)
+
+    assert not table.key_file.exists()
+    table.key_file.touch(0o600)
+    table.key_file.write_bytes(key)
+    await (await open_ledger(table)).close()
+
+
 def test_other_paths_stay_where_they_are() -> None:
     table = LedgerTable(anchor=Path("/mnt/anchor"), path=Path("usage/it.sqlite"))
 
