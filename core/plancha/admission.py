@@ -7,9 +7,9 @@ import attrs
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from plancha.accounting.journal import Journal
+from plancha.calls.grammar_check import NO_GRAMMARS
 from plancha.contracts import Allocator, Clock, Site
 from plancha.failure import Failure
-from plancha.grammar_check import NO_GRAMMARS
 from plancha.inbox import Admitted, Inbox
 from plancha.messages import (
     Ask,

@@ -16,10 +16,12 @@ import anyio.to_thread
 import structlog
 
 from plancha.access import Access
-from plancha.call import Call
+from plancha.calls.call import Call
+from plancha.calls.grammar_check import GrammarCheck
+from plancha.calls.prompts import Prompts, shortened
+from plancha.calls.submission import request_of, streams_of
 from plancha.contracts import Text
 from plancha.failure import Failure, RequestFailed
-from plancha.grammar_check import GrammarCheck
 from plancha.links.inquiries import NOT_FOUND, Inquiries
 from plancha.links.link import LinkLost, Sender
 from plancha.links.outgoing import Outgoing
@@ -36,8 +38,6 @@ from plancha.messages import (
     Submit,
     ToGateway,
 )
-from plancha.overdue import Overdue, patience
-from plancha.prompts import Prompts, shortened
 from plancha.record import Outcome, Record
 from plancha.scraping import Scraping
 from plancha.spans import Spans
@@ -45,8 +45,8 @@ from plancha.stall_watch import StallWatch
 from plancha.startup import STARTED, STARTING
 from plancha.streams.generation import Generation
 from plancha.streams.outboxes import Outboxes
+from plancha.streams.overdue import Overdue, patience
 from plancha.streams.transcript import Transcript
-from plancha.submission import request_of, streams_of
 from plancha.texts import NoTexts, Texts
 
 log = structlog.get_logger()

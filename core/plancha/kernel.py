@@ -42,7 +42,7 @@ from plancha.metrics.ledger_collector import LedgerCollector
 from plancha.metrics.worker_collector import WorkerCollector
 from plancha.planning.planner import Planner
 from plancha.scheduling import scheduling
-from plancha.tracing import Tracing
+from plancha.traces.views import Tracing
 
 REQUESTS_ON_THE_WAY = 256
 FRAMES_ON_THE_WAY = 64

@@ -3,7 +3,7 @@
 import attrs
 
 from plancha.messages import InferenceRequest, Int32s, Phases
-from plancha.trace import Trace
+from plancha.traces.trace import Trace
 
 
 @attrs.define(eq=False)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from plancha.call import Call
+from plancha.calls.call import Call
 from plancha.failure import Failure
 from plancha.record import Record
 from plancha.streams.outbox import Stream

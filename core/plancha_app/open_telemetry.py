@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from plancha.call import Call
+from plancha.calls.call import Call
 from plancha.failure import Failure
 from plancha.messages import Phases
 from plancha.record import Record

@@ -8,8 +8,8 @@ from typing import Any
 import numba
 import torch
 
+from plancha.calls.grammar_check import grammar_installed
 from plancha.contracts import Geometry, LoadError, Progress, Site
-from plancha.grammar_check import grammar_installed
 from plancha.messages import Plan, StepDone
 from plancha.options import structure
 from plancha.startup import Stage

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import structlog
 from llguidance import LLMatcher
 
-from plancha.grammar import GrammarError, compile_schema, vocabulary
+from plancha.calls.grammar import GrammarError, compile_schema, vocabulary
 from plancha.messages import Bools, Int32s, Int64s, Join
 from plancha_engine.arrays import Float32s
 from plancha_engine.kernels.sampling import NOT_FINITE

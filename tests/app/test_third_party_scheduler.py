@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from anyio import create_task_group
 
-from plancha.call import Call
+from plancha.calls.call import Call
 from plancha.contracts import Geometry, Scheduler, Site
 from plancha.gateway import Gateway
 from plancha.options import OptionsError

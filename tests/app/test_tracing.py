@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from plancha.call import Call
+from plancha.calls.call import Call
 from plancha.contracts import Geometry
 from plancha.failure import RequestFailed
 from plancha.kernel import Kernel

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 
-from plancha.grammar import compile_schema
+from plancha.calls.grammar import compile_schema
 from plancha.messages import Join
 from plancha.sampling import Sampling
 from plancha_engine.arrays import Float32s

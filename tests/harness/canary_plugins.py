@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 
-from plancha.call import Call
+from plancha.calls.call import Call
 from plancha.contracts import Geometry
 from plancha.gateway import Gateway
 from plancha.messages import Plan, StepDone

@@ -8,7 +8,7 @@ import anyio.lowlevel
 import attrs
 import pytest
 
-from plancha.call import Call
+from plancha.calls.call import Call
 from plancha.contracts import Geometry, Tenant
 from plancha.failure import RequestFailed, engine_error, stalled
 from plancha.gateway import Gateway

@@ -8,7 +8,7 @@ import anyio.lowlevel
 import pytest
 
 from plancha.accounting import accounting
-from plancha.call import Call
+from plancha.calls.call import Call
 from plancha.contracts import Geometry
 from plancha.failure import RequestFailed
 from plancha.kernel import Kernel

@@ -9,7 +9,7 @@ import pytest
 
 from plancha.accounting.accounts import Accounts
 from plancha.accounting.journal import Journal
-from plancha.call import Call
+from plancha.calls.call import Call
 from plancha.contracts import Geometry
 from plancha.failure import RequestFailed, stalled
 from plancha.inbox import Admitted

@@ -5,7 +5,7 @@ from typing import Any
 import attrs
 import pytest
 
-from plancha.call import Call
+from plancha.calls.call import Call
 from plancha.contracts import Geometry
 from plancha.failure import RequestFailed
 from plancha.messages import Finished

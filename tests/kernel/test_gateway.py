@@ -7,7 +7,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from plancha.call import Call
+from plancha.calls.call import Call
 from plancha.contracts import Geometry
 from plancha.failure import RequestFailed
 from plancha.gateway import Gateway

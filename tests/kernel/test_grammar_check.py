@@ -9,9 +9,9 @@ import anyio
 import anyio.to_thread
 import pytest
 
-import plancha.grammar_check as grammar_check
+import plancha.calls.grammar_check as grammar_check
+from plancha.calls.grammar_check import GrammarCheck
 from plancha.failure import RequestFailed
-from plancha.grammar_check import GrammarCheck
 from plancha.sampling import Sampling
 
 

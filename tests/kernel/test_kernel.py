@@ -8,7 +8,7 @@ import attrs
 import pytest
 from anyio import create_task_group
 
-from plancha.call import Call
+from plancha.calls.call import Call
 from plancha.contracts import Executor, Geometry, Progress, Site
 from plancha.failure import Failure, RequestFailed
 from plancha.gateway import Gateway

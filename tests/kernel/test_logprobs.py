@@ -7,7 +7,7 @@ import attrs
 import numpy as np
 import pytest
 
-from plancha.call import Call
+from plancha.calls.call import Call
 from plancha.contracts import Geometry
 from plancha.messages import Logprobs
 from plancha.streams.token_logprobs import LEAST_LOGPROB, TokenLogprob, token_logprobs

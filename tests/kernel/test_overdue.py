@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from plancha import overdue
-from plancha.call import Call
+from plancha.calls.call import Call
 from plancha.failure import RequestFailed
 from plancha.gateway import Gateway
 from plancha.links.memory_link import MemoryLink
@@ -27,9 +26,10 @@ from plancha.messages import (
     Submit,
     Upstream,
 )
-from plancha.overdue import GRACE_LOOKS, GRACE_S, Overdue
 from plancha.record import Outcome
+from plancha.streams import overdue
 from plancha.streams.generation import Generation
+from plancha.streams.overdue import GRACE_LOOKS, GRACE_S, Overdue
 from plancha_text.byte_text import byte_text
 
 HANG_S = 30.0

@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from plancha.access import Access, key_hash
-from plancha.call import Call
+from plancha.calls.call import Call
 from plancha.contracts import Geometry, Site, Tenant
 from plancha.failure import RequestFailed
 from plancha.messages import Reload

@@ -13,12 +13,12 @@ import pytest
 
 from plancha.contracts import Scheduler, Site, Tenant
 from plancha.messages import Ask
-from plancha.planning import traces
-from plancha.planning.traces import MOST_SEQUENCES
 from plancha.sequence import Sequence
 from plancha.testing.simulation import Simulation
-from plancha.trace import MOST_ENTRIES, REASONS
-from plancha.tracing import Tracing
+from plancha.traces import traces
+from plancha.traces.trace import MOST_ENTRIES, REASONS
+from plancha.traces.traces import MOST_SEQUENCES
+from plancha.traces.views import Tracing
 from plancha_schedulers.fair_queue import fair_queue
 from plancha_schedulers.fcfs import fcfs
 from plancha_schedulers.priority_preempt import priority_preempt

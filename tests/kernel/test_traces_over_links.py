@@ -9,7 +9,7 @@ import anyio
 import orjson
 import pytest
 
-from plancha.call import Call
+from plancha.calls.call import Call
 from plancha.contracts import Geometry, Site
 from plancha.failure import RequestFailed
 from plancha.gateway import Gateway

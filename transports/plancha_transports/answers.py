@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from plancha.call import Call
+from plancha.calls.call import Call
 from plancha.contracts import Text
 from plancha.failure import RequestFailed
 from plancha.messages import FinishReason

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from plancha.call import Call
+from plancha.calls.call import Call
 from plancha.failure import invalid
 from plancha.sampling import Sampling
 from plancha_transports.chat_messages import messages

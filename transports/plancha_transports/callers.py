@@ -14,7 +14,7 @@ import attrs
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from plancha.call import Call
+from plancha.calls.call import Call
 from plancha.failure import Failure, RequestFailed, invalid
 from plancha.gateway import Gateway
 from plancha_transports.failures import Handler

@@ -9,7 +9,7 @@ import structlog
 from aiohttp import WSMsgType
 from anyio.abc import TaskGroup
 
-from plancha.call import Call
+from plancha.calls.call import Call
 from plancha.failure import Failure, RequestFailed, engine_error, invalid
 from plancha.gateway import Gateway
 from plancha.streams.generation import Generation

@@ -1,6 +1,6 @@
 """Prompts that are given back before their outputs."""
 
-from plancha.call import Call
+from plancha.calls.call import Call
 from plancha.contracts import Text
 from plancha.streams.outbox import Stream
 from plancha_transports.prompts import Prompt

@@ -5,7 +5,7 @@ import re
 import attrs
 from aiohttp import web
 
-from plancha.call import Call
+from plancha.calls.call import Call
 from plancha.failure import invalid
 from plancha_transports.fields import check, shown, wrong
 

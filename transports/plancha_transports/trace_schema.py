@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from plancha.messages import FinishReason
-from plancha.planning.traces import MOST_SEQUENCES
+from plancha.traces.traces import MOST_SEQUENCES
 from plancha_transports.fields import Schema
 from plancha_transports.schema_parts import (
     BOOLEAN,

@@ -24,10 +24,10 @@ from plancha.planning.report import Report
 from plancha.planning.room import Room
 from plancha.planning.rows import Rows
 from plancha.planning.siblings import Siblings
-from plancha.planning.standing import Standing
 from plancha.planning.step_cost import StepCost
-from plancha.planning.traces import Traces
 from plancha.sequence import Sequence
+from plancha.traces.standing import Standing
+from plancha.traces.traces import Traces
 
 log = structlog.get_logger()
 

@@ -11,7 +11,7 @@ from plancha.planning.batch import Batch
 from plancha.planning.deltas import Deltas
 from plancha.planning.step_cost import StepCost
 from plancha.sequence import Sequence
-from plancha.trace import Reason
+from plancha.traces.trace import Reason
 
 PROTECTED_AFTER = 3
 """Preemptions after which a sequence gives way to the leader alone."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 import attrs
 
-from plancha.call import Call
+from plancha.calls.call import Call
 from plancha.record import Record
 from plancha.streams.outbox import Delta, Stream
 from plancha.texts import Exchange

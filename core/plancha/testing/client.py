@@ -2,7 +2,7 @@
 
 import anyio.lowlevel
 
-from plancha.call import Call
+from plancha.calls.call import Call
 from plancha.gateway import Gateway
 from plancha.kernel import Kernel
 from plancha.messages import FinishReason

@@ -9,7 +9,7 @@ import structlog
 from plancha.contracts import Explain, Scheduler, Site
 from plancha.planning.batch import Batch
 from plancha.sequence import Sequence
-from plancha.trace import Reason
+from plancha.traces.trace import Reason
 
 log = structlog.get_logger()
 

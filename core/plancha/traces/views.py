@@ -14,9 +14,9 @@ import orjson
 from plancha.contracts import Clock
 from plancha.messages import Answer, Ask
 from plancha.planning.planner import Planner
-from plancha.planning.traces import RequestTrace, SequenceTrace
 from plancha.sequence import Sequence
-from plancha.trace import REASONS, Moment, Omitted, Reason, Wait
+from plancha.traces.trace import REASONS, Moment, Omitted, Reason, Wait
+from plancha.traces.traces import RequestTrace, SequenceTrace
 
 Rank = tuple[int, int]
 """Tier and arrival."""

@@ -7,7 +7,7 @@ import attrs
 from plancha.failure import Failure
 from plancha.messages import FinishReason
 from plancha.sequence import Sequence
-from plancha.trace import Trace
+from plancha.traces.trace import Trace
 
 MOST_ENDED = 1_000
 """Requests that are remembered after their end."""

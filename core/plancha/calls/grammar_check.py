@@ -36,7 +36,7 @@ def grammar_installed() -> bool:
 
 
 class GrammarCheck:
-    """Compiles each new schema once, in a process that may die of it (see `plancha.grammar`).
+    """Compiles each new schema once, in a process that may die of it (see `plancha.calls.grammar`).
 
     One at a time for each tenant, so that whoever sends bad ones waits for them alone. Remembered
     for each tenant by itself, so that how long it takes tells nothing of what others ask for.
@@ -96,10 +96,10 @@ def _check_sampling(sampling: Sampling) -> None:
 
 
 def _ask(schema: str) -> str | None:
-    """`plancha.grammar.problem_of` in a process of its own. Raises `RequestFailed`."""
+    """`plancha.calls.grammar.problem_of` in a process of its own. Raises `RequestFailed`."""
     try:
         process = subprocess.run(
-            [sys.executable, "-P", "-m", "plancha.grammar"],
+            [sys.executable, "-P", "-m", "plancha.calls.grammar"],
             input=schema.encode(),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -7,7 +7,7 @@ import anyio.to_thread
 import attrs
 import numpy as np
 
-from plancha.call import Call
+from plancha.calls.call import Call
 from plancha.contracts import Text
 from plancha.failure import invalid
 from plancha.messages import Int32s

@@ -3,10 +3,10 @@
 import time
 from collections.abc import Iterator
 
-from plancha.call import Call
+from plancha.calls.call import Call
+from plancha.calls.prompts import Prompts
 from plancha.contracts import Text
 from plancha.messages import InferenceRequest, Int32s
-from plancha.prompts import Prompts
 from plancha.streams.outbox import Stream
 
 
