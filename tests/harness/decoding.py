@@ -3,9 +3,9 @@
 import attrs
 import torch
 
-from paged_case import PagedCase, make_paged_case
+from paged_case import PagedCase, make_paged_case, worst_error
 from plancha_engine.cuda.attention_shape import AttentionShape
-from plancha_engine.cuda.decode import DecodeRows, decode, make_partials
+from plancha_engine.cuda.decode import Cores, DecodeRows, decode, make_partials
 from plancha_engine.cuda.launch import Launch
 
 LENGTHS = (1, 15, 16, 17, 0, 33, 70, 131)
@@ -16,24 +16,27 @@ class Decoding:
     """A launch over a case: tokens in another order than rows, queries between other columns."""
 
     case: PagedCase
+    cores: Cores
     queries: torch.Tensor  # [tokens, heads, head_dim]
     tokens: torch.Tensor
     out: torch.Tensor  # [tokens, heads, head_dim]; NaN at first, and in tokens that are no row's
     launches: tuple[Launch, Launch]
 
     def worst_error(self) -> float:
-        """Of any number of any row; a NaN is infinitely wrong."""
-        worst = 0.0
-        for row, length in enumerate(self.case.lengths):
-            token = self.tokens[row]
-            expected = self.case.attention(row, self.queries[token], length)
-            error = (self.out[token].double() - expected).abs().nan_to_num(torch.inf)
-            worst = max(worst, error.max().item())
-        return worst
+        """See `paged_case.worst_error`."""
+        expected = [
+            self.case.attention(row, self.queries[self.tokens[row]], length)
+            for row, length in enumerate(self.case.lengths)
+        ]
+        rounded_weights = self.cores == "tensor"
+        return worst_error(self.out[self.tokens], torch.stack(expected), rounded_weights)
 
 
 def make_decoding(
-    shape: AttentionShape, split_tokens: int, lengths: tuple[int, ...] = LENGTHS
+    shape: AttentionShape,
+    cores: Cores,
+    split_tokens: int,
+    lengths: tuple[int, ...] = LENGTHS,
 ) -> Decoding:
     case = make_paged_case(shape, lengths)
     count = len(lengths)
@@ -49,5 +52,5 @@ def make_decoding(
     rows = DecodeRows(
         tokens, case.slots, torch.tensor(lengths, dtype=torch.int32), case.block_table
     )
-    launches = decode(shape, out, qkv, case.keys, case.values, rows, partials)
-    return Decoding(case, qkv[:, :columns].view(out.shape), tokens, out, launches)
+    launches = decode(shape, out, qkv, case.keys, case.values, rows, partials, cores)
+    return Decoding(case, cores, qkv[:, :columns].view(out.shape), tokens, out, launches)

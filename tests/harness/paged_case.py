@@ -10,6 +10,23 @@ from plancha_engine.cuda.attention_shape import AttentionShape
 NO_BLOCK = 2**30
 """In unused entries of a block table: far outside any pool."""
 
+ROUNDING = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
+"""The largest relative error of a number rounded to nearest."""
+FLOAT32_SUMS = 2e-5
+"""What sums of some hundred terms of about 1 may be wrong by, before they are rounded."""
+
+
+def worst_error(
+    result: torch.Tensor, expected: torch.Tensor, rounded_weights: bool = False
+) -> float:
+    """The largest error, as a multiple of what rounding alone explains; of a NaN, infinity.
+
+    Where the weights of V are rounded as well, that is as much again of V's size, which is 1.
+    """
+    allowed = ROUNDING[result.dtype] * (expected.abs() + rounded_weights) + FLOAT32_SUMS
+    errors = (result.double() - expected).abs() / allowed
+    return errors.nan_to_num(torch.inf).max().item()
+
 
 @attrs.frozen(eq=False)
 class PagedCase:

@@ -1,6 +1,12 @@
-"""Launches of paged decode on CUDA cores; `source/decode.cu` has the algorithm and the layouts."""
+"""Launches of paged decode; `source/splits.cuh` has layouts, `source/decode*.cu` algorithms.
+
+Small groups of query heads go to CUDA cores, where a token's K and V cost more than what is
+computed with them; from `TENSOR_GROUP` on it is the other way round, and tensor cores do it.
+"""
 
 import math
+from collections.abc import Mapping
+from typing import Literal
 
 import attrs
 import numpy as np
@@ -10,9 +16,15 @@ from plancha_engine.cuda.attention_shape import AttentionShape
 from plancha_engine.cuda.launch import Kernel, Launch, Parameter, launch
 from plancha_engine.cuda.sources import source
 
+Cores = Literal["cuda", "tensor"]
+
+SOURCE = ("splits.cuh", "decode.cu", "decode_tensor.cu")
 WARPS = 4
-GROUPS = (1, 2, 4, 8)
+GROUPS: Mapping[Cores, tuple[int, ...]] = {"cuda": (1, 2, 4, 8), "tensor": (8, 16)}
 """Query heads that one thread block computes; larger groups take several blocks."""
+
+TENSOR_GROUP = 4
+STAGES, TILE_TOKENS, PADDING = 2, 16, 8  # of `TokenTile`
 
 
 @attrs.frozen(eq=False)
@@ -51,13 +63,17 @@ def make_partials(
     )
 
 
-def decode_kernel(shape: AttentionShape) -> Kernel:
+def usual_cores(shape: AttentionShape) -> Cores:
+    """Those that decode of such a model is made for."""
+    return "tensor" if shape.group >= TENSOR_GROUP else "cuda"
+
+
+def decode_kernel(shape: AttentionShape, cores: Cores) -> Kernel:
     """The instantiation for a model."""
-    tile = _tile(shape.group)
-    element = shape.element
+    element, name = shape.element, "decode" if cores == "cuda" else "decode_tensor"
     return Kernel(
-        f"decode<{element}, {shape.head_dim}, {tile}, {shape.block_size}>",
-        source("decode.cu"),
+        f"{name}<{element}, {shape.head_dim}, {_tile(shape.group, cores)}, {shape.block_size}>",
+        source(*SOURCE),
         (
             Parameter("out", f"{element}*"),
             Parameter("partial_values", "float*"),
@@ -79,10 +95,10 @@ def decode_kernel(shape: AttentionShape) -> Kernel:
 
 
 def merge_kernel(shape: AttentionShape) -> Kernel:
-    """What follows `decode_kernel`."""
+    """What follows `decode_kernel`, on whichever cores."""
     return Kernel(
         f"merge_splits<{shape.element}, {shape.head_dim}>",
-        source("decode.cu"),
+        source(*SOURCE),
         (
             Parameter("out", f"{shape.element}*"),
             Parameter("partial_values", "const float*"),
@@ -103,6 +119,7 @@ def decode(
     values: torch.Tensor,
     rows: DecodeRows,
     partials: Partials,
+    cores: Cores,
 ) -> tuple[Launch, Launch]:
     """The two launches, in their order, after which `out` holds the rows' attention.
 
@@ -110,7 +127,7 @@ def decode(
     queries `[tokens, heads head_dim, …]`, and `keys` and `values` are a layer's pool
     `[blocks, kv_heads, block_size, head_dim]`. No row is longer than `partials` has room for.
     """
-    tile = _tile(shape.group)
+    tile = _tile(shape.group, cores)
     tiles = -(-shape.group // tile)
     count, splits = rows.lengths.shape[0], partials.splits
     split_tokens = np.int32(partials.split_tokens)
@@ -118,10 +135,10 @@ def decode(
     if stride % 8:
         raise ValueError(f"queries are {stride} elements apart; it must be a multiple of 8")
     return launch(
-        decode_kernel(shape),
+        decode_kernel(shape, cores),
         grid=(splits, shape.kv_heads * tiles, count),
         block=(WARPS * 32, 1, 1),
-        shared_bytes=WARPS * tile * (shape.head_dim + 2) * 4,
+        shared_bytes=_shared_bytes(shape, tile, cores),
         arguments={
             "out": out,
             "partial_values": partials.values,
@@ -156,6 +173,16 @@ def decode(
     )
 
 
-def _tile(group: int) -> int:
+def _tile(group: int, cores: Cores) -> int:
     """The smallest that holds the group, or the largest there is."""
-    return next((tile for tile in GROUPS if tile >= group), GROUPS[-1])
+    tiles = GROUPS[cores]
+    return next((tile for tile in tiles if tile >= group), tiles[-1])
+
+
+def _shared_bytes(shape: AttentionShape, tile: int, cores: Cores) -> int:
+    """The warps' sums and statistics; on tensor cores their place has been the tiles' before."""
+    sums = WARPS * tile * (shape.head_dim + 2) * 4
+    if cores == "cuda":
+        return sums
+    keys_and_values = 2 * TILE_TOKENS * (shape.head_dim + PADDING) * shape.dtype.itemsize
+    return max(sums, WARPS * STAGES * keys_and_values)

@@ -4,15 +4,17 @@ import itertools
 from collections.abc import Iterator
 
 from plancha_engine.cuda.attention_shape import BLOCK_SIZES, DTYPES, HEAD_DIMS, AttentionShape
-from plancha_engine.cuda.decode import GROUPS, decode_kernel, merge_kernel
+from plancha_engine.cuda.decode import GROUPS, decode_kernel, merge_kernel, usual_cores
 from plancha_engine.cuda.launch import Kernel
 from plancha_engine.cuda.pool_writes import copy_kernel, write_kernel
+from plancha_engine.cuda.prefill import prefill_kernel
 
 
 def all_shapes() -> Iterator[AttentionShape]:
     """One of each kind that takes another instantiation."""
+    groups = sorted({group for groups in GROUPS.values() for group in groups})
     for dtype, head_dim, block_size, group in itertools.product(
-        DTYPES, HEAD_DIMS, BLOCK_SIZES, GROUPS
+        DTYPES, HEAD_DIMS, BLOCK_SIZES, groups
     ):
         yield AttentionShape(dtype, 1, group, head_dim, block_size)
 
@@ -20,14 +22,17 @@ def all_shapes() -> Iterator[AttentionShape]:
 def kernels_of(shape: AttentionShape) -> tuple[Kernel, ...]:
     """What a model of this shape needs compiled before its first request."""
     return (
-        decode_kernel(shape),
+        decode_kernel(shape, usual_cores(shape)),
         merge_kernel(shape),
+        prefill_kernel(shape),
         write_kernel(shape),
         copy_kernel(),
     )
 
 
 def all_kernels() -> tuple[Kernel, ...]:
-    """The kernels of all shapes, each once."""
-    kernels = itertools.chain.from_iterable(kernels_of(shape) for shape in all_shapes())
-    return tuple(dict.fromkeys(kernels))
+    """The kernels of all shapes, each once, and decode on CUDA cores for larger groups too."""
+    shapes = list(all_shapes())
+    kernels = itertools.chain.from_iterable(kernels_of(shape) for shape in shapes)
+    baseline = (decode_kernel(shape, "cuda") for shape in shapes)
+    return tuple(dict.fromkeys((*kernels, *baseline)))

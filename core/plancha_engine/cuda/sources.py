@@ -7,10 +7,10 @@ PRELUDE = ("elements.cuh", "instructions.cuh")
 
 
 @cache
-def source(name: str) -> str:
-    """`source/name` behind what every kernel uses; messages of compilers name file and line."""
+def source(*names: str) -> str:
+    """Files of `source/` behind what every kernel uses; compilers' messages name file and line."""
     folder = files("plancha_engine.cuda") / "source"
     return "".join(
         f'#line 1 "{part}"\n{(folder / part).read_text(encoding="utf-8")}'
-        for part in (*PRELUDE, name)
+        for part in (*PRELUDE, *names)
     )

@@ -1,7 +1,6 @@
 """Paged decode under emulation, against float64 attention over plain K and V."""
 
 import itertools
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -10,6 +9,8 @@ from cuda_emulation.program import ORDERS, Compiler, Program
 from decoding import LENGTHS, Decoding, make_decoding
 from plancha_engine.cuda.attention_shape import BLOCK_SIZES, DTYPES, HEAD_DIMS, AttentionShape
 from plancha_engine.cuda.decode import (
+    GROUPS,
+    Cores,
     DecodeRows,
     decode,
     decode_kernel,
@@ -17,70 +18,69 @@ from plancha_engine.cuda.decode import (
     merge_kernel,
 )
 
-TOLERANCE = {torch.bfloat16: 2**-8, torch.float16: 2**-11}
-"""Half a unit in the last place of a number in [1, 2); results are smaller, sums in float32."""
-
 
 def run_in_all_orders(program: Program, decoding: Decoding) -> None:
     results = []
     for order in ORDERS:
         decoding.out.fill_(torch.nan)
-        program.run(decoding.launches, order)
+        program.run(decoding.launches, order, copy_early=order == "random")
         results.append(decoding.out.clone())
     untouched = torch.ones(len(decoding.out), dtype=torch.bool)
     untouched[decoding.tokens] = False
     assert decoding.out[untouched].isnan().all()
-    assert decoding.worst_error() <= TOLERANCE[decoding.out.dtype]
+    assert decoding.worst_error() <= 1
     for result in results[1:]:  # NaNs too: compared as bits
         assert torch.equal(results[0].view(torch.int16), result.view(torch.int16))
 
 
-def build(compiler: Compiler, shapes: list[AttentionShape]) -> Program:
-    return compiler.build(
-        [make(shape) for shape in shapes for make in (decode_kernel, merge_kernel)]
-    )
+def build(compiler: Compiler, shapes: list[AttentionShape], cores: Cores) -> Program:
+    kernels = [(decode_kernel(shape, cores), merge_kernel(shape)) for shape in shapes]
+    return compiler.build(list(itertools.chain.from_iterable(kernels)))
 
 
-EVERY_KIND = [
-    AttentionShape(torch.bfloat16, 2, 4, 64, 16),
-    AttentionShape(torch.float16, 1, 3, 96, 32),
-    AttentionShape(torch.bfloat16, 2, 1, 96, 16),
-    AttentionShape(torch.float16, 2, 2, 128, 16),
-    AttentionShape(torch.bfloat16, 1, 9, 128, 32),  # in two tiles
+EVERY_KIND: list[tuple[Cores, AttentionShape]] = [
+    ("cuda", AttentionShape(torch.bfloat16, 2, 4, 64, 16)),
+    ("cuda", AttentionShape(torch.float16, 1, 3, 96, 32)),
+    ("cuda", AttentionShape(torch.bfloat16, 2, 1, 96, 16)),
+    ("cuda", AttentionShape(torch.float16, 2, 2, 128, 16)),
+    ("cuda", AttentionShape(torch.bfloat16, 1, 9, 128, 32)),  # in two tiles
+    ("tensor", AttentionShape(torch.bfloat16, 2, 4, 128, 16)),
+    ("tensor", AttentionShape(torch.float16, 1, 7, 96, 32)),
+    ("tensor", AttentionShape(torch.bfloat16, 1, 17, 64, 32)),  # in two tiles
 ]
 """Each value of each template parameter."""
 
 
-@pytest.mark.parametrize("shape", EVERY_KIND, ids=str)
+@pytest.mark.parametrize(("cores", "shape"), EVERY_KIND, ids=str)
 def test_every_kind_of_decode_agrees_with_float64_in_any_order_of_threads(
-    compiler: Compiler, shape: AttentionShape
+    compiler: Compiler, cores: Cores, shape: AttentionShape
 ) -> None:
-    program = build(compiler, [shape])
+    program = build(compiler, [shape], cores)
     for split_tokens in (32, 256):
-        run_in_all_orders(program, make_decoding(shape, split_tokens))
-
-
-def shapes_of_the_sweep() -> Iterator[list[AttentionShape]]:
-    for dtype, head_dim, block_size in itertools.product(DTYPES, HEAD_DIMS, BLOCK_SIZES):
-        yield [
-            AttentionShape(dtype, 2, group, head_dim, block_size) for group in (1, 2, 3, 4, 7, 8)
-        ]
+        run_in_all_orders(program, make_decoding(shape, cores, split_tokens))
 
 
 @pytest.mark.emulation
-@pytest.mark.parametrize("shapes", list(shapes_of_the_sweep()), ids=lambda shapes: str(shapes[0]))
+@pytest.mark.parametrize(
+    ("cores", "dtype", "head_dim", "block_size"),
+    list(itertools.product(GROUPS, DTYPES, HEAD_DIMS, BLOCK_SIZES)),
+)
 def test_every_instantiation_of_decode_agrees_with_float64(
-    compiler: Compiler, shapes: list[AttentionShape]
+    compiler: Compiler, cores: Cores, dtype: torch.dtype, head_dim: int, block_size: int
 ) -> None:
-    program = build(compiler, shapes)
+    groups = (1, 2, 3, 4, 7, 8) if cores == "cuda" else (1, 4, 8, 12, 16)
+    shapes = [AttentionShape(dtype, 2, group, head_dim, block_size) for group in groups]
+    program = build(compiler, shapes, cores)
     for shape, split_tokens in itertools.product(shapes, (32, 64, 256)):
-        run_in_all_orders(program, make_decoding(shape, split_tokens))
+        run_in_all_orders(program, make_decoding(shape, cores, split_tokens))
 
 
-def test_a_rows_result_is_the_same_alone_and_in_a_batch(compiler: Compiler) -> None:
-    shape = EVERY_KIND[0]
-    program = build(compiler, [shape])
-    batch = make_decoding(shape, split_tokens=32)
+@pytest.mark.parametrize(("cores", "shape"), [EVERY_KIND[0], EVERY_KIND[5]], ids=str)
+def test_a_rows_result_is_the_same_alone_and_in_a_batch(
+    compiler: Compiler, cores: Cores, shape: AttentionShape
+) -> None:
+    program = build(compiler, [shape], cores)
+    batch = make_decoding(shape, cores, split_tokens=32)
     program.run(batch.launches)
     row = LENGTHS.index(131)
     alone = decode(
@@ -96,17 +96,20 @@ def test_a_rows_result_is_the_same_alone_and_in_a_batch(compiler: Compiler) -> N
             batch.case.block_table,
         ),
         make_partials(shape, 1, 131, 32, "cpu"),
+        cores,
     )
     program.run(alone)
     token = batch.tokens[row]
     assert torch.equal(out[token], batch.out[token])
 
 
-def test_large_scores_do_not_overflow(compiler: Compiler) -> None:
-    shape = EVERY_KIND[0]
-    decoding = make_decoding(shape, split_tokens=32, lengths=(70,))
+@pytest.mark.parametrize(("cores", "shape"), [EVERY_KIND[0], EVERY_KIND[5]], ids=str)
+def test_large_scores_do_not_overflow(
+    compiler: Compiler, cores: Cores, shape: AttentionShape
+) -> None:
+    decoding = make_decoding(shape, cores, split_tokens=32, lengths=(70,))
     decoding.queries.mul_(200)  # scores of thousands: exp() of one is far out of float32
-    build(compiler, [shape]).run(decoding.launches)
+    build(compiler, [shape], cores).run(decoding.launches)
     token = decoding.tokens[0]
     expected = decoding.case.attention(0, decoding.queries[token], 70)
     assert (decoding.out[token].double() - expected).abs().max() < 0.05

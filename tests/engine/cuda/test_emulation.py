@@ -10,18 +10,18 @@ from cuda_emulation.program import ORDERS, Compiler, EmulationError, Order, Sani
 from decoding import Decoding, make_decoding
 from paged_case import NO_BLOCK
 from plancha_engine.cuda.attention_shape import AttentionShape
-from plancha_engine.cuda.decode import decode_kernel, merge_kernel
+from plancha_engine.cuda.decode import Cores, decode_kernel, merge_kernel
 from plancha_engine.cuda.launch import Kernel, Launch, Parameter, launch
 from plancha_engine.cuda.sources import source
 
 SHAPE = AttentionShape(torch.bfloat16, 1, 2, 64, 16)
-ELEMENTS_AND_WORDS = source("decode.cu").split('#line 1 "decode.cu"')[0]
-"""What every kernel's source begins with."""
+PRELUDE = source()
+BARRIER = "__syncthreads();  // the warps' sums are there"
 
 
 def kernel(body: str, name: str = "mistaken") -> Kernel:
     text = f'extern "C" __global__ void {name}(float* x) {{\n{body}\n}}\n'
-    whole = f'{ELEMENTS_AND_WORDS}#line 1 "{name}.cu"\n{text}'
+    whole = f'{PRELUDE}#line 1 "{name}.cu"\n{text}'
     return Kernel(name, whole, (Parameter("x", "float*", alignment=16),))
 
 
@@ -39,8 +39,8 @@ def run(
     compiler.build([mistaken], sanitizer).run(launches, order)
 
 
-def decoding() -> Decoding:
-    return make_decoding(SHAPE, split_tokens=32, lengths=(40, 5))
+def decoding(cores: Cores = "cuda") -> Decoding:
+    return make_decoding(SHAPE, cores, split_tokens=96, lengths=(100, 5))
 
 
 def with_mistake(launches: Sequence[Launch], right: str, wrong: str) -> list[Launch]:
@@ -51,29 +51,59 @@ def with_mistake(launches: Sequence[Launch], right: str, wrong: str) -> list[Lau
 
 
 def run_launches(
-    compiler: Compiler, launches: Sequence[Launch], sanitizer: Sanitizer = "none"
+    compiler: Compiler,
+    launches: Sequence[Launch],
+    sanitizer: Sanitizer = "none",
+    *,
+    copy_early: bool = False,
 ) -> None:
-    compiler.build([one.kernel for one in launches], sanitizer).run(launches)
+    program = compiler.build([one.kernel for one in launches], sanitizer)
+    program.run(launches, copy_early=copy_early)
 
 
+@pytest.mark.parametrize("cores", ["cuda", "tensor"])
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
 def test_sanitizers_have_nothing_to_say_about_decode(
-    compiler: Compiler, sanitizer: Sanitizer
+    compiler: Compiler, cores: Cores, sanitizer: Sanitizer
 ) -> None:
-    right = decoding()
-    run_launches(compiler, right.launches, sanitizer)
-    assert right.worst_error() < 0.01
+    for copy_early in (False, True):
+        right = decoding(cores)
+        run_launches(compiler, right.launches, sanitizer, copy_early=copy_early)
+        assert right.worst_error() <= 1
 
 
 def test_a_missing_barrier_shows_in_the_numbers_and_to_the_thread_sanitizer(
     compiler: Compiler,
 ) -> None:
     wrong = decoding()
-    launches = with_mistake(wrong.launches, "__syncthreads();", "")
+    launches = with_mistake(wrong.launches, BARRIER, BARRIER.replace("__syncthreads();", ""))
     run_launches(compiler, launches)
     assert wrong.worst_error() == torch.inf
     with pytest.raises(EmulationError, match=r"data race(?s:.)*decode\.cu:\d+"):
         run_launches(compiler, launches, "thread")
+
+
+def test_a_missing_wait_for_asynchronous_copies_shows_in_the_numbers(compiler: Compiler) -> None:
+    wrong = decoding("tensor")
+    launches = with_mistake(wrong.launches, "wait_for_copies<STAGES - 1>();", "")
+    run_launches(compiler, launches)
+    assert wrong.worst_error() == torch.inf
+
+
+@pytest.mark.parametrize(
+    ("barrier", "copy_early"),
+    [
+        ("__syncwarp();  // every lane's copies are there for the others", False),
+        ("__syncwarp();  // nobody reads the tile any more", True),
+    ],
+)
+def test_the_thread_sanitizer_misses_no_barrier_around_asynchronous_copies(
+    compiler: Compiler, barrier: str, copy_early: bool
+) -> None:
+    wrong = make_decoding(SHAPE, "tensor", split_tokens=256, lengths=(200,))
+    launches = with_mistake(wrong.launches, barrier, "")
+    with pytest.raises(EmulationError, match=r"data race(?s:.)*decode_tensor\.cu:\d+"):
+        run_launches(compiler, launches, "thread", copy_early=copy_early)
 
 
 def test_too_little_shared_memory_is_an_overrun(compiler: Compiler) -> None:
@@ -93,7 +123,7 @@ def test_a_block_beyond_the_pool_is_an_overrun(compiler: Compiler) -> None:
 def test_reading_a_slot_that_no_token_is_in_shows_in_the_numbers(compiler: Compiler) -> None:
     wrong = decoding()
     launches = with_mistake(
-        wrong.launches, "min(length, begin + split_tokens)", "begin + split_tokens"
+        wrong.launches, "end = min(length, begin + split_tokens);", "end = begin + split_tokens;"
     )
     wrong.case.block_table.masked_fill_(wrong.case.block_table == NO_BLOCK, 0)
     run_launches(compiler, launches)
@@ -170,7 +200,7 @@ def test_a_copy_that_shall_not_read_gives_zeros(compiler: Compiler) -> None:
 
 
 def test_a_parameter_that_python_declares_wrongly_does_not_compile(compiler: Compiler) -> None:
-    right = decode_kernel(SHAPE)
+    right = decode_kernel(SHAPE, "cuda")
     wrong = attrs.evolve(right, parameters=(*right.parameters[:-1], Parameter("scale", "double")))
     with pytest.raises(EmulationError, match="the parameters that Python declares for decode"):
         compiler.build([wrong, merge_kernel(SHAPE)])

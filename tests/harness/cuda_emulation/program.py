@@ -91,12 +91,25 @@ class Program:
     path: Path
     kernels: tuple[Kernel, ...]
 
-    def run(self, launches: Sequence[Launch], order: Order = "forward", seed: int = 1) -> None:
-        """Run the launches one after another on their tensors. Raises `EmulationError`."""
+    def run(
+        self,
+        launches: Sequence[Launch],
+        order: Order = "forward",
+        *,
+        copy_early: bool = False,
+        seed: int = 1,
+    ) -> None:
+        """Run the launches one after another on their tensors. Raises `EmulationError`.
+
+        `order` is that of blocks, and of threads wherever they may go on; asynchronous copies
+        happen when they are waited for, or early, when they are started.
+        """
         storages = _storages(launches)
         with tempfile.TemporaryDirectory(prefix="cuda-emulation-") as folder:
             given, written = Path(folder, "in"), Path(folder, "out")
-            given.write_bytes(self._case(launches, storages, ORDERS.index(order), seed))
+            given.write_bytes(
+                self._case(launches, storages, (ORDERS.index(order), seed, copy_early))
+            )
             ran = subprocess.run(
                 [self.path, given, written],
                 capture_output=True,
@@ -116,11 +129,10 @@ class Program:
         self,
         launches: Sequence[Launch],
         storages: Sequence[torch.UntypedStorage],
-        order: int,
-        seed: int,
+        schedule: tuple[int, int, bool],
     ) -> bytes:
         """The file that `program.h` reads."""
-        parts = [_int64s(order, seed, len(storages))]
+        parts = [_int64s(*schedule, len(storages))]
         for storage in storages:
             parts.append(_int64s(storage.nbytes()))
             parts.append(ctypes.string_at(storage.data_ptr(), storage.nbytes()))

@@ -1,26 +1,8 @@
 // Paged decode on CUDA cores: attention of one token a sequence over its KV blocks.
 //
-// The context is cut into splits of `split_tokens`, each a thread block's work, and the splits'
-// results are merged by their softmax statistics (FlashDecoding: Dao, Haziza, Massa, Sizov 2023).
-// The length of a split does not depend on the batch, so neither does a row's result. Within a
-// split: online softmax (FlashAttention-2: Dao 2023) over blocks found through a table
-// (PagedAttention: Kwon et al. 2023). K and V are read once for all query heads of a KV head, up
-// to GROUP of them.
-//
-//   out, queries           T [tokens, heads, HEAD_DIM], `query_stride` elements from one token's
-//                          queries to the next one's
-//   keys, values           T [blocks, kv_heads, BLOCK, HEAD_DIM]: a layer's pool
-//   block_table            int [slots, table_width]; only entries below a row's length are read
-//   tokens, slots, lengths int [rows]: where a row's query and result are, its line of the block
-//                          table, and how many tokens it attends to (0: the result is zeros)
-//   partial_values         float [rows, heads, splits, HEAD_DIM], and
-//   partial_statistics     float [rows, heads, splits, 2] (maximum of the scores, sum of their
-//                          exponentials): written by rows of more than one split
-//   scale                  of a score, times log2(e): exponentials are powers of two here
-//
-// Grid (splits, kv_heads * tiles of GROUP queries, rows), DECODE_WARPS warps.
-
-constexpr int DECODE_WARPS = 4;
+// Online softmax (FlashAttention-2: Dao 2023) over blocks found through a table (PagedAttention:
+// Kwon et al. 2023). K and V are read once for all query heads of a KV head, up to GROUP of them.
+// Arguments, layouts and grid: splits.cuh.
 
 // A token's K (or V) is held by COUNT neighbouring lanes, WORDS words of two elements each.
 template <int HEAD_DIM> struct Lanes {
@@ -57,23 +39,17 @@ __global__ void __launch_bounds__(DECODE_WARPS * 32) decode(
   constexpr int WORDS = Lane::WORDS, WARP_TOKENS = 32 / Lane::COUNT;
   constexpr int STEP = DECODE_WARPS * WARP_TOKENS;  // tokens under way in the thread block,
   constexpr int UNROLL = GROUP > 4 ? 2 : 4;         // and in each lane
-  const int tiles = (group + GROUP - 1) / GROUP;
-  const int kv_head = blockIdx.y / tiles, kv_heads = gridDim.y / tiles;
-  const int first_query = blockIdx.y % tiles * GROUP;
-  const int first_head = kv_head * group + first_query, heads = kv_heads * group;
-  const int tile_queries = min(GROUP, group - first_query);
-  const int split = blockIdx.x, row = blockIdx.z, length = lengths[row];
-  const int begin = split * split_tokens, end = min(length, begin + split_tokens);
-  if (split > 0 && begin >= length) return;
+  const SplitWork<GROUP> work(lengths, group, split_tokens);
+  if (work.empty()) return;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % Lane::COUNT;
   const int warp_token = threadIdx.x % 32 / Lane::COUNT;
 
+  const T* first_query = queries + tokens[work.row] * query_stride + work.first_head * HEAD_DIM;
   float query[GROUP][2 * WORDS], sums[GROUP][2 * WORDS], maximum[GROUP], total[GROUP];
 #pragma unroll
   for (int g = 0; g < GROUP; g++) {
     unsigned words[WORDS] = {};
-    if (g < tile_queries)
-      Lane::load(words, queries + tokens[row] * query_stride + (first_head + g) * HEAD_DIM, lane);
+    if (g < work.queries) Lane::load(words, first_query + g * HEAD_DIM, lane);
 #pragma unroll
     for (int j = 0; j < WORDS; j++) {
       const float2 pair = Element<T>::unpack(words[j]);
@@ -83,15 +59,16 @@ __global__ void __launch_bounds__(DECODE_WARPS * 32) decode(
     maximum[g] = MINUS_INFINITY, total[g] = 0.f;
   }
 
-  const int* blocks = block_table + static_cast<long long>(slots[row]) * table_width;
-  for (int base = begin; base < end; base += STEP * UNROLL) {
+  const int* blocks = block_table + static_cast<long long>(slots[work.row]) * table_width;
+  for (int base = work.begin; base < work.end; base += STEP * UNROLL) {
     const int first = base + warp * WARP_TOKENS + warp_token;
     unsigned key[UNROLL][WORDS] = {}, value[UNROLL][WORDS] = {};
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
       const int position = first + u * STEP;
-      if (position < end) {  // what lies beyond may be anything, NaN too
-        const long long at = pool_offset<HEAD_DIM, BLOCK>(blocks, position, kv_head, kv_heads);
+      if (position < work.end) {  // what lies beyond may be anything, NaN too
+        const long long at =
+            pool_offset<HEAD_DIM, BLOCK>(blocks, position, work.kv_head, work.kv_heads);
         Lane::load(key[u], keys + at, lane);
         Lane::load(value[u], values + at, lane);
       }
@@ -110,7 +87,7 @@ __global__ void __launch_bounds__(DECODE_WARPS * 32) decode(
 #pragma unroll
         for (int apart = Lane::COUNT / 2; apart; apart /= 2)
           score[u] += __shfl_xor_sync(0xffffffffu, score[u], apart);
-        if (first + u * STEP >= end) score[u] = MINUS_INFINITY;
+        if (first + u * STEP >= work.end) score[u] = MINUS_INFINITY;
         highest = fmaxf(highest, score[u]);
       }
       if (highest == MINUS_INFINITY) continue;  // no token of this lane's yet
@@ -140,7 +117,7 @@ __global__ void __launch_bounds__(DECODE_WARPS * 32) decode(
 #pragma unroll
     for (int apart = Lane::COUNT; apart < 32; apart *= 2)
       highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, apart));
-    const float shrink = maximum[g] == MINUS_INFINITY ? 0.f : exp2f(maximum[g] - highest);
+    const float shrink = shrink_to(highest, maximum[g]);
     float warp_total = total[g] * shrink;
 #pragma unroll
     for (int apart = Lane::COUNT; apart < 32; apart *= 2)
@@ -159,50 +136,8 @@ __global__ void __launch_bounds__(DECODE_WARPS * 32) decode(
       warp_statistics[(warp * GROUP + g) * 2 + 1] = warp_total;
     }
   }
-  __syncthreads();
-  for (int i = threadIdx.x; i < tile_queries * HEAD_DIM; i += DECODE_WARPS * 32) {
-    const int g = i / HEAD_DIM, d = i % HEAD_DIM, head = first_head + g;
-    float highest = MINUS_INFINITY, all = 0.f, sum = 0.f;
-#pragma unroll
-    for (int w = 0; w < DECODE_WARPS; w++)
-      highest = fmaxf(highest, warp_statistics[(w * GROUP + g) * 2]);
-#pragma unroll
-    for (int w = 0; w < DECODE_WARPS; w++) {
-      const float warp_highest = warp_statistics[(w * GROUP + g) * 2];
-      const float shrink = warp_highest == MINUS_INFINITY ? 0.f : exp2f(warp_highest - highest);
-      all += warp_statistics[(w * GROUP + g) * 2 + 1] * shrink;
-      sum += warp_sums[(w * GROUP + g) * HEAD_DIM + d] * shrink;
-    }
-    if (length <= split_tokens) {
-      const long long token = tokens[row];
-      out[(token * heads + head) * HEAD_DIM + d] = Element<T>::round(length > 0 ? sum / all : 0.f);
-    } else {
-      const long long part = (static_cast<long long>(row) * heads + head) * gridDim.x + split;
-      partial_values[part * HEAD_DIM + d] = sum;
-      if (d == 0) partial_statistics[part * 2] = highest, partial_statistics[part * 2 + 1] = all;
-    }
-  }
-}
-
-// The splits of the rows that have several, put together in their order. Arguments as above.
-// Grid (heads, rows), HEAD_DIM threads.
-template <typename T, int HEAD_DIM>
-__global__ void __launch_bounds__(HEAD_DIM) merge_splits(
-    T* __restrict__ out, const float* __restrict__ partial_values,
-    const float* __restrict__ partial_statistics, const int* __restrict__ tokens,
-    const int* __restrict__ lengths, int splits, int split_tokens) {
-  const int head = blockIdx.x, row = blockIdx.y, d = threadIdx.x, length = lengths[row];
-  if (length <= split_tokens) return;  // `decode` wrote it
-  const int used = (length + split_tokens - 1) / split_tokens;
-  const long long part = (static_cast<long long>(row) * gridDim.x + head) * splits;
-  float highest = MINUS_INFINITY, all = 0.f, sum = 0.f;
-  for (int split = 0; split < used; split++)
-    highest = fmaxf(highest, partial_statistics[(part + split) * 2]);
-  for (int split = 0; split < used; split++) {
-    const float shrink = exp2f(partial_statistics[(part + split) * 2] - highest);
-    all += partial_statistics[(part + split) * 2 + 1] * shrink;
-    sum += partial_values[(part + split) * HEAD_DIM + d] * shrink;
-  }
-  const long long token = tokens[row];
-  out[(token * gridDim.x + head) * HEAD_DIM + d] = Element<T>::round(sum / all);
+  __syncthreads();  // the warps' sums are there
+  finish_split<T, HEAD_DIM, GROUP>(
+      work, warp_sums, warp_statistics, out, partial_values, partial_statistics, tokens,
+      split_tokens);
 }

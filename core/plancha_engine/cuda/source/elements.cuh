@@ -10,6 +10,11 @@ template <> struct Element<__nv_bfloat16> {
   static __device__ __forceinline__ float2 unpack(unsigned word) {
     return make_float2(__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u));
   }
+  static __device__ __forceinline__ unsigned pack(float first, float second) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+    return *reinterpret_cast<const unsigned*>(&pair);
+  }
+  static __device__ __forceinline__ float widen(__nv_bfloat16 x) { return __bfloat162float(x); }
   static __device__ __forceinline__ __nv_bfloat16 round(float x) { return __float2bfloat16(x); }
 };
 
@@ -19,6 +24,11 @@ template <> struct Element<__half> {
         __half2float(__ushort_as_half(static_cast<unsigned short>(word & 0xffffu))),
         __half2float(__ushort_as_half(static_cast<unsigned short>(word >> 16))));
   }
+  static __device__ __forceinline__ unsigned pack(float first, float second) {
+    const __half2 pair = __floats2half2_rn(first, second);
+    return *reinterpret_cast<const unsigned*>(&pair);
+  }
+  static __device__ __forceinline__ float widen(__half x) { return __half2float(x); }
   static __device__ __forceinline__ __half round(float x) { return __float2half(x); }
 };
 

@@ -1,4 +1,5 @@
-// cp.async: nothing is copied before the thread waits for it, so that a missing wait shows.
+// cp.async: a copy happens at some time between its start and its wait. Late, a missing wait
+// shows; early, a missing barrier before the place is used anew.
 #pragma once
 
 namespace emulation {
@@ -13,19 +14,24 @@ struct Copies {
   unsigned committed = 0;  // groups
 };
 static std::vector<Copies> copies;  // of each CUDA thread
-
-EMULATION_CODE static void copy_asynchronously(void* to, const void* from, bool read) {
-  Copies& own = copies[current->number];
-  own.pending.push_back({to, read ? from : nullptr, own.committed});
-}
-
-EMULATION_CODE static void commit_copies() { copies[current->number].committed++; }
+static bool copy_early;
 
 // Not EMULATION_CODE: sanitizers shall see these reads and writes, in the waiting thread.
 static void do_copy(const Copy& copy) {
   static const uint4 zeros{};
   *static_cast<uint4*>(copy.to) = copy.from ? *static_cast<const uint4*>(copy.from) : zeros;
 }
+
+EMULATION_CODE static void copy_asynchronously(void* to, const void* from, bool read) {
+  Copies& own = copies[current->number];
+  const Copy copy{to, read ? from : nullptr, own.committed};
+  if (copy_early)
+    do_copy(copy);
+  else
+    own.pending.push_back(copy);
+}
+
+EMULATION_CODE static void commit_copies() { copies[current->number].committed++; }
 
 // Until at most `most` of the newest committed groups are pending.
 EMULATION_CODE static void wait_for_copies(unsigned most) {

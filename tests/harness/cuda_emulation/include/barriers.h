@@ -66,7 +66,6 @@ EMULATION_CODE static Meeting meet(unsigned mask, const void* value, size_t byte
     fail("divergent warp: lanes of one mask are at %s and at %s", rendezvous.place[phase], place);
   if (bytes) __builtin_memcpy(rendezvous.shown[phase][lane()], value, bytes);
   rendezvous.arrived[phase] |= 1u << lane();
-  __tsan_release(&rendezvous.fences[phase]);
   if (!rendezvous.complete(phase) || failure[0]) {
     current->state = State::IN_WARP;
     current->meeting = &rendezvous;
@@ -74,11 +73,19 @@ EMULATION_CODE static Meeting meet(unsigned mask, const void* value, size_t byte
     current->place = place;
     give_way();
   }
-  __tsan_acquire(&rendezvous.fences[phase]);
   return {&rendezvous, phase};
+}
+
+// Beyond a meeting it orders what the lanes do with memory, which no shuffle or vote does.
+EMULATION_CODE static void sync_warp(const char* place) {
+  Rendezvous& rendezvous = meeting_of(~0u, place);
+  char* fence = &rendezvous.fences[rendezvous.visits[lane()] & 1];
+  __tsan_release(fence);
+  meet(~0u, nullptr, 0, place);
+  __tsan_acquire(fence);
 }
 
 }  // namespace emulation
 
 #define __syncthreads() emulation::barrier(EMULATION_PLACE)
-#define __syncwarp() emulation::meet(~0u, nullptr, 0, EMULATION_PLACE)
+#define __syncwarp() emulation::sync_warp(EMULATION_PLACE)

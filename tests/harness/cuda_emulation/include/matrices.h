@@ -1,5 +1,5 @@
-// mma.sync.aligned.m16n8k16.row.col with float32 sums: fragments as in the PTX ISA 8.x,
-// "Matrix Fragments for mma.m16n8k16 with floating point type".
+// mma.sync.aligned.m16n8k16.row.col with float32 sums, and ldmatrix.x4.trans: fragments as in the
+// PTX ISA 8, "Matrix Fragments for mma.m16n8k16 with floating point type" and "ldmatrix".
 #pragma once
 
 namespace emulation {
@@ -38,7 +38,22 @@ EMULATION_CODE static void multiply_16_8_16(const char* place, float (&d)[4],
       for (int k = 0; k < 16; k++) d[half * 2 + c] += rows[half][k] * columns[c][k];
 }
 
+// Not EMULATION_CODE: sanitizers shall see what each lane reads.
+static void load_matrices_transposed(const char* place, unsigned (&words)[4], const void* row) {
+  const Meeting meeting = meet(~0u, &row, sizeof row, place);
+  for (unsigned matrix = 0; matrix < 4; matrix++) {
+    words[matrix] = 0;
+    for (unsigned half = 0; half < 2; half++) {
+      const unsigned from = matrix * 8 + lane() % 4 * 2 + half;
+      const unsigned element = meeting.shown_by<const uint16_t*>(from)[lane() / 4];
+      words[matrix] |= element << (16 * half);
+    }
+  }
+}
+
 }  // namespace emulation
 
 #define multiply_16_8_16(T, d, a, b) \
   emulation::multiply_16_8_16(EMULATION_PLACE, d, a, b, Element<T>::unpack)
+#define load_matrices_transposed(words, row) \
+  emulation::load_matrices_transposed(EMULATION_PLACE, words, row)

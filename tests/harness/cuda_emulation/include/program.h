@@ -1,6 +1,6 @@
 // The program that runs a list of launches: read from a file, memory written back to another.
 //
-// All numbers are int64. In: order, seed; how many buffers, then each one's size and bytes; how
+// All numbers are int64. In: order, seed, whether cp.async copies early; how many buffers, then each one's size and bytes; how
 // many launches, then each one's kernel, grid, block, shared bytes, how many arguments and, for
 // each, buffer and offset (-1 and a scalar's 8 bytes). Out: the buffers' bytes. Each buffer is an
 // allocation of exactly its size, so that AddressSanitizer sees the first byte beyond it.
@@ -28,6 +28,7 @@ EMULATION_CODE static int run_program(const char* in, const char* out, const Ker
   File file{fopen(in, "rb")};
   const Order order = static_cast<Order>(file.number());
   const unsigned seed = file.number();
+  copy_early = file.number();
   std::vector<std::pair<char*, size_t>> buffers(file.number());
   for (auto& [memory, size] : buffers) {
     size = file.number();
