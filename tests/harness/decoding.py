@@ -1,11 +1,19 @@
 """A decode of a paged case, ready to be launched."""
 
 import attrs
+import numpy as np
 import torch
 
 from paged_case import PagedCase, make_paged_case, worst_error
 from plancha_engine.cuda.attention_shape import AttentionShape
-from plancha_engine.cuda.decode import Cores, DecodeRows, decode, make_partials
+from plancha_engine.cuda.decode import (
+    Cores,
+    DecodeRows,
+    Partials,
+    decode,
+    decode_items,
+    make_partials,
+)
 from plancha_engine.cuda.launch import Launch
 
 LENGTHS = (1, 15, 16, 17, 0, 33, 70, 131)
@@ -46,11 +54,25 @@ def make_decoding(
     qkv = torch.full((count + 2, columns + 64), torch.nan, dtype=shape.dtype)
     qkv[tokens, :columns] = torch.randn((count, columns), generator=numbers).to(shape.dtype)
     out = torch.full((count + 2, shape.heads, shape.head_dim), torch.nan, dtype=shape.dtype)
-    partials = make_partials(shape, count, max(lengths), split_tokens, "cpu")
+    rows, partials = rows_and_partials(case, tokens, split_tokens)
     partials.values.fill_(torch.nan)
     partials.statistics.fill_(torch.nan)
-    rows = DecodeRows(
-        tokens, case.slots, torch.tensor(lengths, dtype=torch.int32), case.block_table
-    )
     launches = decode(shape, out, qkv, case.keys, case.values, rows, partials, cores)
     return Decoding(case, cores, qkv[:, :columns].view(out.shape), tokens, out, launches)
+
+
+def rows_and_partials(
+    case: PagedCase, tokens: torch.Tensor, split_tokens: int
+) -> tuple[DecodeRows, Partials]:
+    """All rows of the case, and an item too many."""
+    items, first_items = decode_items(np.array(case.lengths, np.int32), split_tokens)
+    padded = np.concatenate((items, [[-1, 0]])).astype(np.int32)
+    rows = DecodeRows(
+        tokens,
+        case.slots,
+        torch.tensor(case.lengths, dtype=torch.int32),
+        case.block_table,
+        torch.from_numpy(padded),
+        torch.from_numpy(first_items),
+    )
+    return rows, make_partials(case.shape, len(padded), split_tokens, torch.device("cpu"))

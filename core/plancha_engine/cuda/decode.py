@@ -12,6 +12,7 @@ import attrs
 import numpy as np
 import torch
 
+from plancha.messages import Int32s
 from plancha_engine.cuda.attention_shape import AttentionShape
 from plancha_engine.cuda.launch import Kernel, Launch, Parameter, launch
 from plancha_engine.cuda.sources import source
@@ -35,32 +36,41 @@ class DecodeRows:
     slots: torch.Tensor  # [rows] its line of the block table
     lengths: torch.Tensor  # [rows] tokens it attends to, the new one included; 0 gives zeros
     block_table: torch.Tensor  # [slots, most blocks of a sequence]
+    items: torch.Tensor  # [items, 2], see `decode_items`
+    first_items: torch.Tensor  # [rows]
 
 
 @attrs.frozen(eq=False)
 class Partials:
     """Results of splits before they are merged, float32 on the device; contents never matter."""
 
-    values: torch.Tensor  # [rows, heads, splits, head_dim]
-    statistics: torch.Tensor  # [rows, heads, splits, 2]
+    values: torch.Tensor  # [items, heads, head_dim]
+    statistics: torch.Tensor  # [items, heads, 2]
     split_tokens: int
-
-    @property
-    def splits(self) -> int:
-        """Most splits of a row."""
-        return self.values.shape[2]
 
 
 def make_partials(
-    shape: AttentionShape, rows: int, longest: int, split_tokens: int, device: str
+    shape: AttentionShape, items: int, split_tokens: int, device: torch.device
 ) -> Partials:
-    """Room for so many rows of up to `longest` tokens."""
-    splits = max(1, -(-longest // split_tokens))
+    """Room for so many items, each of up to `split_tokens` tokens."""
     return Partials(
-        torch.empty((rows, shape.heads, splits, shape.head_dim), device=device),
-        torch.empty((rows, shape.heads, splits, 2), device=device),
+        torch.empty((items, shape.heads, shape.head_dim), device=device),
+        torch.empty((items, shape.heads, 2), device=device),
         split_tokens,
     )
+
+
+def decode_items(lengths: Int32s, split_tokens: int) -> tuple[Int32s, Int32s]:
+    """The thread blocks' shares `[items, 2]`, row and split, and each row's first item `[rows]`.
+
+    A row of no tokens has a share as well: somebody has to write its zeros. Shares of a row < 0
+    may follow, for a grid of a fixed size.
+    """
+    splits = np.maximum(1, -(-lengths // np.int32(split_tokens)))
+    first = np.cumsum(splits, dtype=np.int32) - splits
+    rows = np.repeat(np.arange(lengths.size, dtype=np.int32), splits)
+    within = np.arange(rows.size, dtype=np.int32) - first[rows]
+    return np.stack((rows, within), axis=1), first
 
 
 def usual_cores(shape: AttentionShape) -> Cores:
@@ -81,6 +91,7 @@ def decode_kernel(shape: AttentionShape, cores: Cores) -> Kernel:
             Parameter("queries", f"const {element}*", alignment=16),
             Parameter("keys", f"const {element}*", alignment=16),
             Parameter("values", f"const {element}*", alignment=16),
+            Parameter("items", "const int*"),
             Parameter("block_table", "const int*"),
             Parameter("tokens", "const int*"),
             Parameter("slots", "const int*"),
@@ -103,9 +114,9 @@ def merge_kernel(shape: AttentionShape) -> Kernel:
             Parameter("out", f"{shape.element}*"),
             Parameter("partial_values", "const float*"),
             Parameter("partial_statistics", "const float*"),
+            Parameter("first_items", "const int*"),
             Parameter("tokens", "const int*"),
             Parameter("lengths", "const int*"),
-            Parameter("splits", "int"),
             Parameter("split_tokens", "int"),
         ),
     )
@@ -125,18 +136,20 @@ def decode(
 
     `out` is `[tokens, heads head_dim]` and contiguous, `queries` begins with the tokens' rotated
     queries `[tokens, heads head_dim, …]`, and `keys` and `values` are a layer's pool
-    `[blocks, kv_heads, block_size, head_dim]`. No row is longer than `partials` has room for.
+    `[blocks, kv_heads, block_size, head_dim]`. `rows.items` were made for the splits of `partials`.
     """
     tile = _tile(shape.group, cores)
     tiles = -(-shape.group // tile)
-    count, splits = rows.lengths.shape[0], partials.splits
+    items = rows.items.shape[0]
+    if items > partials.values.shape[0]:
+        raise ValueError(f"{items} items; there is room for {partials.values.shape[0]}")
     split_tokens = np.int32(partials.split_tokens)
     stride = queries.stride(0)
     if stride % 8:
         raise ValueError(f"queries are {stride} elements apart; it must be a multiple of 8")
     return launch(
         decode_kernel(shape, cores),
-        grid=(splits, shape.kv_heads * tiles, count),
+        grid=(items, shape.kv_heads * tiles, 1),
         block=(WARPS * 32, 1, 1),
         shared_bytes=_shared_bytes(shape, tile, cores),
         arguments={
@@ -146,6 +159,7 @@ def decode(
             "queries": queries,
             "keys": keys,
             "values": values,
+            "items": rows.items,
             "block_table": rows.block_table,
             "tokens": rows.tokens,
             "slots": rows.slots,
@@ -158,16 +172,16 @@ def decode(
         },
     ), launch(
         merge_kernel(shape),
-        grid=(shape.heads, count, 1),
+        grid=(shape.heads, rows.lengths.shape[0], 1),
         block=(shape.head_dim, 1, 1),
         shared_bytes=0,
         arguments={
             "out": out,
             "partial_values": partials.values,
             "partial_statistics": partials.statistics,
+            "first_items": rows.first_items,
             "tokens": rows.tokens,
             "lengths": rows.lengths,
-            "splits": np.int32(splits),
             "split_tokens": split_tokens,
         },
     )

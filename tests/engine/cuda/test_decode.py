@@ -2,19 +2,20 @@
 
 import itertools
 
+import attrs
+import numpy as np
 import pytest
 import torch
 
 from cuda_emulation.program import ORDERS, Compiler, Program
-from decoding import LENGTHS, Decoding, make_decoding
+from decoding import LENGTHS, Decoding, make_decoding, rows_and_partials
 from plancha_engine.cuda.attention_shape import BLOCK_SIZES, DTYPES, HEAD_DIMS, AttentionShape
 from plancha_engine.cuda.decode import (
     GROUPS,
     Cores,
-    DecodeRows,
     decode,
+    decode_items,
     decode_kernel,
-    make_partials,
     merge_kernel,
 )
 
@@ -83,22 +84,11 @@ def test_a_rows_result_is_the_same_alone_and_in_a_batch(
     batch = make_decoding(shape, cores, split_tokens=32)
     program.run(batch.launches)
     row = LENGTHS.index(131)
-    alone = decode(
-        shape,
-        out := torch.empty_like(batch.out),
-        batch.queries,
-        batch.case.keys,
-        batch.case.values,
-        DecodeRows(
-            batch.tokens[row : row + 1],
-            batch.case.slots[row : row + 1],
-            torch.tensor([131], dtype=torch.int32),
-            batch.case.block_table,
-        ),
-        make_partials(shape, 1, 131, 32, "cpu"),
-        cores,
-    )
-    program.run(alone)
+    case = batch.case
+    alone_case = attrs.evolve(case, lengths=(131,), slots=case.slots[row : row + 1])
+    rows, partials = rows_and_partials(alone_case, batch.tokens[row : row + 1], 32)
+    out = torch.empty_like(batch.out)
+    program.run(decode(shape, out, batch.queries, case.keys, case.values, rows, partials, cores))
     token = batch.tokens[row]
     assert torch.equal(out[token], batch.out[token])
 
@@ -118,3 +108,21 @@ def test_large_scores_do_not_overflow(
 def test_a_shape_that_has_no_kernel_is_named() -> None:
     with pytest.raises(ValueError, match=r"head_dim = 80: there are kernels for \(64, 96, 128\)"):
         AttentionShape(torch.bfloat16, 1, 1, 80, 16)
+
+
+def test_items_are_the_rows_splits_side_by_side() -> None:
+    items, first_items = decode_items(np.array([0, 64, 65, 1, 130], np.int32), split_tokens=64)
+    expected = [[0, 0], [1, 0], [2, 0], [2, 1], [3, 0], [4, 0], [4, 1], [4, 2]]
+    assert items.tolist() == expected
+    assert first_items.tolist() == [0, 1, 2, 4, 5]
+
+
+def test_more_items_than_there_is_room_for_are_refused() -> None:
+    decoding = make_decoding(EVERY_KIND[0][1], "cuda", split_tokens=32)
+    rows, partials = rows_and_partials(decoding.case, decoding.tokens, 32)
+    small = attrs.evolve(partials, values=partials.values[:3])
+    keys, values = decoding.case.keys, decoding.case.values
+    with pytest.raises(ValueError, match="16 items; there is room for 3"):
+        decode(
+            decoding.case.shape, decoding.out, decoding.queries, keys, values, rows, small, "cuda"
+        )

@@ -32,15 +32,16 @@ __global__ void __launch_bounds__(DECODE_WARPS * 32) decode(
     T* __restrict__ out, float* __restrict__ partial_values,
     float* __restrict__ partial_statistics, const T* __restrict__ queries,
     const T* __restrict__ keys, const T* __restrict__ values,
-    const int* __restrict__ block_table, const int* __restrict__ tokens,
-    const int* __restrict__ slots, const int* __restrict__ lengths, long long query_stride,
-    int table_width, int group, int split_tokens, float scale) {
+    const int* __restrict__ items, const int* __restrict__ block_table,
+    const int* __restrict__ tokens, const int* __restrict__ slots,
+    const int* __restrict__ lengths, long long query_stride, int table_width, int group,
+    int split_tokens, float scale) {
   using Lane = Lanes<HEAD_DIM>;
   constexpr int WORDS = Lane::WORDS, WARP_TOKENS = 32 / Lane::COUNT;
   constexpr int STEP = DECODE_WARPS * WARP_TOKENS;  // tokens under way in the thread block,
   constexpr int UNROLL = GROUP > 4 ? 2 : 4;         // and in each lane
-  const SplitWork<GROUP> work(lengths, group, split_tokens);
-  if (work.empty()) return;
+  const SplitWork<GROUP> work(items, lengths, group, split_tokens);
+  if (work.row < 0) return;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % Lane::COUNT;
   const int warp_token = threadIdx.x % 32 / Lane::COUNT;
 

@@ -22,15 +22,16 @@ __global__ void __launch_bounds__(DECODE_WARPS * 32) decode_tensor(
     T* __restrict__ out, float* __restrict__ partial_values,
     float* __restrict__ partial_statistics, const T* __restrict__ queries,
     const T* __restrict__ keys, const T* __restrict__ values,
-    const int* __restrict__ block_table, const int* __restrict__ tokens,
-    const int* __restrict__ slots, const int* __restrict__ lengths, long long query_stride,
-    int table_width, int group, int split_tokens, float scale) {
+    const int* __restrict__ items, const int* __restrict__ block_table,
+    const int* __restrict__ tokens, const int* __restrict__ slots,
+    const int* __restrict__ lengths, long long query_stride, int table_width, int group,
+    int split_tokens, float scale) {
   constexpr int HALVES = GROUP / 8;  // of the 16 rows, those that can be queries
   constexpr int HEAD_VECTORS = HEAD_DIM / 8, STEP = DECODE_WARPS * TILE_TOKENS;
   using Tile = TokenTile<T, HEAD_DIM>;
   DYNAMIC_SHARED(Tile, tiles);  // [DECODE_WARPS][STAGES]
-  const SplitWork<GROUP> work(lengths, group, split_tokens);
-  if (work.empty()) return;
+  const SplitWork<GROUP> work(items, lengths, group, split_tokens);
+  if (work.row < 0) return;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int row = lane / 4, column = lane % 4 * 2;  // of a fragment: also row + 8, column + 1
   const int* blocks = block_table + static_cast<long long>(slots[work.row]) * table_width;

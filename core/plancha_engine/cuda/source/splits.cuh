@@ -2,7 +2,8 @@
 //
 // The context is cut into splits of `split_tokens`, each a thread block's work, and the splits'
 // results are merged by their softmax statistics (FlashDecoding: Dao, Haziza, Massa, Sizov 2023).
-// The length of a split does not depend on the batch, so neither does a row's result.
+// The length of a split does not depend on the batch, so neither does a row's result; and however
+// much longer one row is than the others, no thread block has more to do than a split.
 //
 //   out, queries           T [tokens, heads, HEAD_DIM], `query_stride` elements from one token's
 //                          queries to the next one's
@@ -10,30 +11,31 @@
 //   block_table            int [slots, table_width]; only entries below a row's length are read
 //   tokens, slots, lengths int [rows]: where a row's query and result are, its line of the block
 //                          table, and how many tokens it attends to (0: the result is zeros)
-//   partial_values         float [rows, heads, splits, HEAD_DIM], and
-//   partial_statistics     float [rows, heads, splits, 2] (maximum of the scores, sum of their
-//                          exponentials): written by rows of more than one split
+//   items                  int [items, 2]: a row and one of its splits, which are in their order
+//                          side by side; a negative row: nothing
+//   partial_values         float [items, heads, HEAD_DIM], and
+//   partial_statistics     float [items, heads, 2] (maximum of the scores, sum of their
+//                          exponentials): written for rows of more than one split
 //   scale                  of a score, times log2(e): exponentials are powers of two here
 //
-// Grid (splits, kv_heads * tiles of GROUP queries, rows), DECODE_WARPS warps.
+// Grid (items, kv_heads * tiles of GROUP queries), DECODE_WARPS warps.
 
 constexpr int DECODE_WARPS = 4;
 
 // What a thread block of a decode kernel is about.
 template <int GROUP> struct SplitWork {
   int kv_head, kv_heads, heads, first_head, queries;  // of the tile: the first one's head, how many
-  int split, row, length, begin, end;
+  int row, length, begin, end;
 
   __device__ __forceinline__ SplitWork(
-      const int* __restrict__ lengths, int group, int split_tokens) {
+      const int* __restrict__ items, const int* __restrict__ lengths, int group,
+      int split_tokens) {
     const int tiles = (group + GROUP - 1) / GROUP, first_query = blockIdx.y % tiles * GROUP;
     kv_head = blockIdx.y / tiles, kv_heads = gridDim.y / tiles, heads = kv_heads * group;
     first_head = kv_head * group + first_query, queries = min(GROUP, group - first_query);
-    split = blockIdx.x, row = blockIdx.z, length = lengths[row];
-    begin = split * split_tokens, end = min(length, begin + split_tokens);
+    row = items[2 * blockIdx.x], length = row < 0 ? 0 : lengths[row];
+    begin = items[2 * blockIdx.x + 1] * split_tokens, end = min(length, begin + split_tokens);
   }
-  // A row without tokens has its first split, which writes zeros.
-  __device__ __forceinline__ bool empty() const { return split > 0 && begin >= length; }
 };
 
 // How much of a sum over scores below `highest` remains in one whose largest score that is.
@@ -64,33 +66,36 @@ __device__ __forceinline__ void finish_split(
       const long long at = static_cast<long long>(tokens[work.row]) * work.heads + head;
       out[at * HEAD_DIM + d] = Element<T>::round(work.length > 0 ? sum / all : 0.f);
     } else {
-      const long long at =
-          (static_cast<long long>(work.row) * work.heads + head) * gridDim.x + work.split;
+      const long long at = static_cast<long long>(blockIdx.x) * work.heads + head;
       partial_values[at * HEAD_DIM + d] = sum;
       if (d == 0) partial_statistics[at * 2] = highest, partial_statistics[at * 2 + 1] = all;
     }
   }
 }
 
-// The splits of the rows that have several, put together in their order. Arguments as above.
+// The splits of the rows that have several, put together in their order. Arguments as above, and
+//
+//   first_items  int [rows]: a row's first item
+//
 // Grid (heads, rows), HEAD_DIM threads.
 template <typename T, int HEAD_DIM>
 __global__ void __launch_bounds__(HEAD_DIM) merge_splits(
     T* __restrict__ out, const float* __restrict__ partial_values,
-    const float* __restrict__ partial_statistics, const int* __restrict__ tokens,
-    const int* __restrict__ lengths, int splits, int split_tokens) {
-  const int head = blockIdx.x, row = blockIdx.y, d = threadIdx.x, length = lengths[row];
-  if (length <= split_tokens) return;  // `decode` wrote it
-  const int used = (length + split_tokens - 1) / split_tokens;
-  const long long part = (static_cast<long long>(row) * gridDim.x + head) * splits;
+    const float* __restrict__ partial_statistics, const int* __restrict__ first_items,
+    const int* __restrict__ tokens, const int* __restrict__ lengths, int split_tokens) {
+  const int head = blockIdx.x, heads = gridDim.x, row = blockIdx.y, length = lengths[row];
+  if (length <= split_tokens) return;  // its only split was the result
+  const int splits = (length + split_tokens - 1) / split_tokens;
+  const long long first = static_cast<long long>(first_items[row]) * heads + head;
   float highest = MINUS_INFINITY, all = 0.f, sum = 0.f;
-  for (int split = 0; split < used; split++)
-    highest = fmaxf(highest, partial_statistics[(part + split) * 2]);
-  for (int split = 0; split < used; split++) {
-    const float shrink = exp2f(partial_statistics[(part + split) * 2] - highest);
-    all += partial_statistics[(part + split) * 2 + 1] * shrink;
-    sum += partial_values[(part + split) * HEAD_DIM + d] * shrink;
+  for (int split = 0; split < splits; split++)
+    highest = fmaxf(highest, partial_statistics[(first + split * heads) * 2]);
+  for (int split = 0; split < splits; split++) {
+    const long long at = first + split * heads;
+    const float shrink = exp2f(partial_statistics[at * 2] - highest);
+    all += partial_statistics[at * 2 + 1] * shrink;
+    sum += partial_values[at * HEAD_DIM + threadIdx.x] * shrink;
   }
-  const long long token = tokens[row];
-  out[(token * gridDim.x + head) * HEAD_DIM + d] = Element<T>::round(sum / all);
+  const long long at = static_cast<long long>(tokens[row]) * heads + head;
+  out[at * HEAD_DIM + threadIdx.x] = Element<T>::round(sum / all);
 }
