@@ -12,7 +12,8 @@ from time import perf_counter
 import numpy as np
 from rich.console import Console
 
-from plancha.messages import Int32s, Join
+from plancha.messages import Int32s
+from plancha.plans import Join
 from plancha.sampling import Sampling
 from plancha_engine.grammar import JsonGrammars
 from plancha_engine.model_name import resolve

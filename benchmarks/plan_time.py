@@ -17,7 +17,7 @@ from rich.progress import track
 from rich.table import Table
 
 from plancha.contracts import Geometry, Scheduler, Site, Tenant
-from plancha.messages import Plan, StepDone
+from plancha.plans import Plan, StepDone
 from plancha.sampling import Sampling
 from plancha.testing.simulation import Simulation
 from plancha_allocators.paged import paged

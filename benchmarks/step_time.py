@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from plancha.contracts import Site
-from plancha.messages import StepDone
+from plancha.plans import StepDone
 from plancha.sampling import Sampling
 from plancha.testing.plan_writer import GREEDY, PlanWriter
 from plancha_engine.checkpoint import open_checkpoint

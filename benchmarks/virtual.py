@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 
 from plancha.contracts import Geometry
-from plancha.messages import Plan, StepDone
+from plancha.plans import Plan, StepDone
 from plancha.testing.clock import FakeClock
 
 TRACE = Path(__file__).parent / "traces" / "azure_2023_conv.csv"

@@ -12,8 +12,9 @@ import attrs
 import numpy as np
 
 from plancha.contracts import Eviction, KvStats, Site
-from plancha.messages import NO_MOVES, Int32s, Moves
+from plancha.messages import Int32s
 from plancha.options import structure
+from plancha.plans import NO_MOVES, Moves
 from plancha.sequence import Sequence
 from plancha_allocators.blocks import Blocks
 from plancha_allocators.prefix_hashes import block_hashes

@@ -6,8 +6,8 @@ from typing import Any
 import attrs
 
 from plancha.contracts import Eviction, KvStats, LoadError, Site
-from plancha.messages import Moves
 from plancha.options import structure
+from plancha.plans import Moves
 from plancha.sequence import Sequence
 from plancha_allocators.paged import Paged, columns
 

@@ -1,6 +1,6 @@
 """The microkernel: tasks, channels, messages and the planner. Knows no plugin by name.
 
-Where to start reading: `messages` (what is said), `contracts` (what plugins promise), `kernel`
+Where to start reading: `messages` and `plans` (what is said), `contracts` (what plugins promise), `kernel`
 (who is wired to whom), `planning.planner` with `rows`, `joining` and `room` (what a step is made
 of), `scheduling` and `execution` (the two tasks that run it), `gateway` and `streams.generation`
 (how tokens become a client's text). `admission` asks `overload` whether there is room for more;

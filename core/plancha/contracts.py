@@ -12,7 +12,8 @@ from typing import Any, Protocol
 
 import attrs
 
-from plancha.messages import Int32s, Moves, Plan, Reload, StepDone
+from plancha.messages import Int32s, Reload
+from plancha.plans import Moves, Plan, StepDone
 from plancha.sequence import Sequence
 from plancha.startup import Stage
 from plancha.tenant import ANYBODY as ANYBODY

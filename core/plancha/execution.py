@@ -11,7 +11,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from plancha.contracts import Executor
 from plancha.inbox import Inbox
-from plancha.messages import Plan, StepDone, StepFailed
+from plancha.plans import Plan, StepDone, StepFailed
 
 log = structlog.get_logger()
 

@@ -2,7 +2,8 @@
 
 import attrs
 
-from plancha.messages import Controls, Reload, StepDone, StepFailed
+from plancha.messages import Controls, Reload
+from plancha.plans import StepDone, StepFailed
 from plancha.sequence import Sequence
 
 

@@ -36,11 +36,17 @@ from plancha.ledger import Ledger
 from plancha.links.link import Link
 from plancha.links.memory_link import MemoryLink
 from plancha.live.live import Live
-from plancha.messages import Ask, Downstream, Plan, Upstream, WorkerTopic
+from plancha.messages import (
+    Ask,
+    Downstream,
+    Upstream,
+    WorkerTopic,
+)
 from plancha.metrics.figures import Figures
 from plancha.metrics.ledger_collector import LedgerCollector
 from plancha.metrics.worker_collector import WorkerCollector
 from plancha.planning.planner import Planner
+from plancha.plans import Plan
 from plancha.scheduling import scheduling
 from plancha.traces.views import Tracing
 

@@ -13,14 +13,12 @@ from plancha.messages import (
     Downstream,
     Load,
     Pause,
-    Plan,
     Reload,
     Resume,
-    StepDone,
-    StepFailed,
     Truncate,
 )
 from plancha.planning.planner import Planner
+from plancha.plans import Plan, StepDone, StepFailed
 
 
 async def scheduling(

@@ -4,7 +4,8 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from plancha.messages import Int32s, Int64s, Plan
+from plancha.messages import Int32s, Int64s
+from plancha.plans import Plan
 
 
 @attrs.frozen(eq=False)

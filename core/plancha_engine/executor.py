@@ -10,8 +10,8 @@ import torch
 
 from plancha.calls.grammar_check import grammar_installed
 from plancha.contracts import Geometry, LoadError, Progress, Site
-from plancha.messages import Plan, StepDone
 from plancha.options import structure
+from plancha.plans import Plan, StepDone
 from plancha.startup import Stage
 from plancha_engine.backend import Backend
 from plancha_engine.checkpoint import Checkpoint, open_checkpoint

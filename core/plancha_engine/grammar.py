@@ -17,7 +17,8 @@ import structlog
 from llguidance import LLMatcher
 
 from plancha.calls.grammar import GrammarError, compile_schema, vocabulary
-from plancha.messages import Bools, Int32s, Int64s, Join
+from plancha.messages import Bools, Int32s, Int64s
+from plancha.plans import Join
 from plancha_engine.arrays import Float32s
 from plancha_engine.kernels.sampling import NOT_FINITE
 from plancha_engine.sampler import MASKED

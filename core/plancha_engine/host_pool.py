@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from plancha.messages import Moves
+from plancha.plans import Moves
 from plancha_engine.arrays import Float32s
 
 Pools = tuple[Float32s, ...]

@@ -5,7 +5,14 @@ from collections.abc import Iterator
 import attrs
 import numpy as np
 
-from plancha.messages import Bools, Int32s, Int64s, Join, Logprobs, Plan, PromptLogprobs
+from plancha.messages import (
+    Bools,
+    Int32s,
+    Int64s,
+    Logprobs,
+    PromptLogprobs,
+)
+from plancha.plans import Join, Plan
 from plancha_engine.arrays import Float32s
 from plancha_engine.batch_tables import Batch
 

@@ -5,7 +5,8 @@ from typing import Any
 import attrs
 
 from plancha.contracts import Geometry, Site
-from plancha.messages import Plan, PromptLogprobs, StepDone
+from plancha.messages import PromptLogprobs
+from plancha.plans import Plan, StepDone
 from plancha_engine.batch_tables import Batch, BatchTables
 from plancha_engine.host_pool import HostPool
 from plancha_engine.logprobs import LogprobReader

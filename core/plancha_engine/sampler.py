@@ -12,7 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from plancha.messages import Bools, Int32s, Int64s, Join
+from plancha.messages import Bools, Int32s, Int64s
+from plancha.plans import Join
 from plancha_engine.arrays import Float32s, Float64s, UInt64s
 from plancha_engine.kernels.sampling import NOT_FINITE, draw, penalise
 

@@ -11,8 +11,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from plancha.contracts import Allocator, Executor, Geometry, Progress, Scheduler, Site
-from plancha.messages import Plan, StepDone
 from plancha.metrics.worker_collector import WorkerCollector
+from plancha.plans import Plan, StepDone
 from plancha.testing.executors import ScriptExecutor
 from plancha.testing.simulation import Simulation
 from plancha_allocators.paged import paged

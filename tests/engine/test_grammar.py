@@ -8,7 +8,7 @@ import pytest
 from llguidance import LLMatcher, LLTokenizer
 
 from plancha.calls.grammar import compile_schema
-from plancha.messages import Join
+from plancha.plans import Join
 from plancha.sampling import Sampling
 from plancha_engine.arrays import Float32s
 from plancha_engine.grammar import JsonGrammars

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from plancha.messages import Int32s, Moves
+from plancha.messages import Int32s
+from plancha.plans import Moves
 from plancha_engine.host_pool import HostPool
 
 

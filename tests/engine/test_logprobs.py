@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from plancha.messages import Int32s, Join
+from plancha.messages import Int32s
+from plancha.plans import Join
 from plancha.sampling import Sampling
 from plancha_engine.logprobs import LogprobReader
 

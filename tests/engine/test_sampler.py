@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from plancha.messages import Join
+from plancha.plans import Join
 from plancha.sampling import Sampling
 from plancha_engine.arrays import Float32s
 from plancha_engine.sampler import Sampler

@@ -10,7 +10,7 @@ import anyio
 from plancha.calls.call import Call
 from plancha.contracts import Geometry
 from plancha.gateway import Gateway
-from plancha.messages import Plan, StepDone
+from plancha.plans import Plan, StepDone
 from plancha.sampling import Sampling
 from plancha.sequence import Sequence
 from plancha.testing.executors import ScriptExecutor

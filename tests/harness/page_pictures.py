@@ -19,8 +19,8 @@ import attrs
 from browser import Tab, chromium, tab_of
 from plancha.access import Access, key_hash
 from plancha.contracts import Geometry, Tenant
-from plancha.messages import Plan, StepDone
 from plancha.options import structure
+from plancha.plans import Plan, StepDone
 from plancha.testing.embedded import Limits, embedded
 from plancha.testing.executors import ScriptExecutor
 from plancha_schedulers.fair_queue import fair_queue

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from plancha.contracts import Geometry, LoadError, Progress
-from plancha.messages import Plan, StepDone
+from plancha.plans import Plan, StepDone
 from plancha.sequence import Sequence
 from plancha.startup import Stage
 from plancha.testing.executors import ScriptExecutor

@@ -13,7 +13,7 @@ from plancha.contracts import Geometry, Tenant
 from plancha.failure import RequestFailed, engine_error, stalled
 from plancha.gateway import Gateway
 from plancha.ledger import LedgerError
-from plancha.messages import Plan, StepDone
+from plancha.plans import Plan, StepDone
 from plancha.streams.generation import Generation
 from plancha.testing.client import quiet
 from plancha.testing.embedded import Limits, embedded

@@ -14,7 +14,7 @@ from plancha.contracts import Geometry
 from plancha.failure import RequestFailed, stalled
 from plancha.inbox import Admitted
 from plancha.ledger import Closed
-from plancha.messages import Plan, StepDone
+from plancha.plans import Plan, StepDone
 from plancha.record import Outcome
 from plancha.streams.generation import Generation
 from plancha.testing.client import collect, quiet

@@ -13,7 +13,7 @@ from plancha.contracts import Executor, Geometry, Progress, Site
 from plancha.failure import Failure, RequestFailed
 from plancha.gateway import Gateway
 from plancha.kernel import Kernel, Worker
-from plancha.messages import Plan, StepDone
+from plancha.plans import Plan, StepDone
 from plancha.sampling import Sampling
 from plancha.streams.outbox import Delta
 from plancha.testing.client import collect, quiet

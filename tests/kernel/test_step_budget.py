@@ -7,8 +7,8 @@ import attrs
 import pytest
 
 from plancha.contracts import Executor, Geometry, Progress
-from plancha.messages import Plan, StepDone
 from plancha.planning.step_cost import StepCost
+from plancha.plans import Plan, StepDone
 from plancha.testing.executors import ChainExecutor
 
 A_S, B_S, C_S = 0.010, 0.0005, 2e-7

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from plancha.contracts import Geometry, Scheduler, Site, Tenant
-from plancha.messages import InferenceRequest, Plan
+from plancha.messages import InferenceRequest
+from plancha.plans import Plan
 from plancha.sampling import Sampling
 from plancha.sequence import Sequence
 from plancha.testing.executors import ScriptExecutor

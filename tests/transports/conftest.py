@@ -15,8 +15,8 @@ import pytest
 from plancha.contracts import Executor, Geometry, Text
 from plancha.gateway import Gateway
 from plancha.kernel import Kernel
-from plancha.messages import Plan, StepDone
 from plancha.options import structure
+from plancha.plans import Plan, StepDone
 from plancha.testing.embedded import Limits, embedded
 from plancha.testing.executors import ChainExecutor, ScriptExecutor, foretold
 from plancha_text.byte_text import byte_text

@@ -8,7 +8,8 @@ import attrs
 import numpy as np
 import pytest
 
-from plancha.messages import Logprobs, Plan, StepDone
+from plancha.messages import Logprobs
+from plancha.plans import Plan, StepDone
 from plancha.testing.executors import ScriptExecutor, chain
 
 PATH = "/v1/completions"

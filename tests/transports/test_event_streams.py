@@ -13,7 +13,7 @@ import pytest
 import structlog
 
 from plancha.contracts import Executor, Geometry
-from plancha.messages import Plan, StepDone
+from plancha.plans import Plan, StepDone
 from plancha.testing.gate import GatedExecutor
 
 STREAMS = [

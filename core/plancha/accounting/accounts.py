@@ -8,8 +8,17 @@ from plancha.accounting.journal import Journal
 from plancha.contracts import Clock
 from plancha.inbox import Admitted, Inbox
 from plancha.ledger import Closed, Counts, Opened
-from plancha.messages import Bill, Cancel, Control, Controls, Finished, Joined, StepDone, Truncate
+from plancha.messages import (
+    Bill,
+    Cancel,
+    Control,
+    Controls,
+    Finished,
+    Joined,
+    Truncate,
+)
 from plancha.planning.batch import Batch
+from plancha.plans import StepDone
 from plancha.record import Outcome
 from plancha.sequence import Sequence
 

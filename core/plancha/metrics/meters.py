@@ -12,10 +12,11 @@ import attrs
 import numpy as np
 
 from plancha.failure import Failure
-from plancha.messages import FinishReason, Int32s, Plan, StepDone
+from plancha.messages import FinishReason, Int32s
 from plancha.metrics.histogram import Histogram
 from plancha.metrics.recent import Recent
 from plancha.planning.batch import Batch
+from plancha.plans import Plan, StepDone
 from plancha.sequence import Sequence
 
 FIRST_TOKEN_S = (

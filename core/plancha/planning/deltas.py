@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from plancha.messages import Bools, Int32s, Join, Moves, Plan
+from plancha.messages import Bools, Int32s
+from plancha.plans import Join, Moves, Plan
 from plancha.sequence import Sequence
 
 NOTHING: Int32s = np.empty(0, np.int32)

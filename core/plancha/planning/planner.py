@@ -13,7 +13,7 @@ import structlog
 
 from plancha.contracts import Allocator, Scheduler, Site
 from plancha.failure import Failure, engine_error
-from plancha.messages import Finished, FinishReason, Load, Plan, StepDone
+from plancha.messages import Finished, FinishReason, Load
 from plancha.metrics.meters import Meters
 from plancha.overload.deadlines import Deadlines
 from plancha.overload.overload import Overload
@@ -25,6 +25,7 @@ from plancha.planning.room import Room
 from plancha.planning.rows import Rows
 from plancha.planning.siblings import Siblings
 from plancha.planning.step_cost import StepCost
+from plancha.plans import Plan, StepDone
 from plancha.sequence import Sequence
 from plancha.traces.standing import Standing
 from plancha.traces.traces import Traces

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from plancha.messages import Plan, StepDone
+from plancha.plans import Plan, StepDone
 
 FORGETTING = 0.98
 """Weight of a step beside the one after it: about the last fifty count."""

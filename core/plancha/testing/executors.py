@@ -6,7 +6,13 @@ import attrs
 import numpy as np
 
 from plancha.contracts import Geometry, Progress
-from plancha.messages import Int32s, Int64s, Logprobs, Plan, PromptLogprobs, StepDone
+from plancha.messages import (
+    Int32s,
+    Int64s,
+    Logprobs,
+    PromptLogprobs,
+)
+from plancha.plans import Plan, StepDone
 from plancha.testing.slots import Slot, Slots
 
 POISON = -(2**40)

@@ -7,7 +7,7 @@ from collections import deque
 import attrs
 
 from plancha.contracts import Executor, Geometry, Progress
-from plancha.messages import Plan, StepDone
+from plancha.plans import Plan, StepDone
 
 HANG_S = 60.0
 """A step that nobody commits for so long is a broken test, not a slow one."""

@@ -5,7 +5,12 @@ from collections.abc import Iterable, Sequence
 import attrs
 import numpy as np
 
-from plancha.messages import NO_MOVES, Join, Plan, StepDone
+from plancha.plans import (
+    NO_MOVES,
+    Join,
+    Plan,
+    StepDone,
+)
 from plancha.sampling import Sampling
 
 GREEDY = Sampling(temperature=0)

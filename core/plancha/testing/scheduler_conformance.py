@@ -14,7 +14,8 @@ import attrs
 import numpy as np
 
 from plancha.contracts import Allocator, Explain, Geometry, Scheduler, Site, Tenant
-from plancha.messages import InferenceRequest, Plan
+from plancha.messages import InferenceRequest
+from plancha.plans import Plan
 from plancha.sampling import Sampling
 from plancha.sequence import Sequence
 from plancha.testing.executors import ChainExecutor, chain

@@ -9,8 +9,9 @@ import numpy as np
 from plancha.admission import Admission
 from plancha.contracts import Allocator, Executor, Scheduler, Site
 from plancha.failure import Failure, RequestFailed
-from plancha.messages import Finished, InferenceRequest, Plan, StepDone, Submit
+from plancha.messages import Finished, InferenceRequest, Submit
 from plancha.planning.planner import Planner
+from plancha.plans import Plan, StepDone
 from plancha.sampling import Sampling
 from plancha.scheduling import take_in
 from plancha.testing.clock import FakeClock

@@ -4,7 +4,7 @@ from collections import Counter
 
 import attrs
 
-from plancha.messages import Join, Plan
+from plancha.plans import Join, Plan
 
 
 @attrs.define(eq=False)

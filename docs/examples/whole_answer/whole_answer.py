@@ -6,8 +6,8 @@ from typing import Any
 import attrs
 
 from plancha.contracts import Eviction, KvStats, Site
-from plancha.messages import NO_MOVES, Moves
 from plancha.options import structure
+from plancha.plans import NO_MOVES, Moves
 from plancha.sequence import Sequence
 
 CONTRACT = 1
