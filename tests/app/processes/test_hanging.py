@@ -99,7 +99,9 @@ async def test_when_a_worker_stands_still_deadlines_hold_and_it_is_replaced(tmp_
                 clients.start_soon(stream.run, session, 4000)
             clients.start_soon(ask, session)
             clients.start_soon(converse, session)
-            await server.until(lambda: len(server.told("joined")) == 5 and hurried.tokens)
+            await server.until(
+                lambda: len(server.told("joined")) == 5 and hurried.tokens and patient.tokens
+            )
             os.kill(server.pid("worker"), signal.SIGSTOP)
             await server.until(lambda: hurried.end and plain and ends)
             (line,) = await server.until(partial(server.told, "process_hangs"))
