@@ -290,3 +290,21 @@ async def test_an_allocator_that_does_not_say_what_is_cached_has_it_drawn_as_fre
     told = await watch(simulation).look()
     assert told["kv"]["cached_blocks"] == 2
     assert cells(told) == [FREE] * 64
+
+
+async def test_a_tenants_counters_stay_when_many_others_had_more_than_it(
+    rig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plancha.live.snapshot.MOST_TENANTS", 1)
+    simulation = rig.script(65)
+    watcher = watch(simulation)
+    simulation.submit([65] * 4, 8, tenant="large")
+    simulation.submit([65] * 4, 2, tenant="small")
+    simulation.run()
+
+    told = await watcher.look("small")
+
+    assert told["counters"]["generated_tokens"] == 2
+    assert told["counters"]["prompt_tokens"] == 4
+    assert told["counters"]["ended"]["length"] == 1
+    assert told["tenants"][0]["first_token"]["count"] == 1

@@ -12,9 +12,9 @@ import orjson
 
 from plancha.contracts import Clock, Eviction, Site
 from plancha.live.block_map import own_map, runs, stride_of
-from plancha.live.snapshot import WINDOW_S, SequenceView, Snapshot, TenantView, take
+from plancha.live.snapshot import WINDOW_S, SequenceView, Snapshot, TenantView, counted, take
 from plancha.messages import Answer, Ask
-from plancha.metrics.recent import Quantiles
+from plancha.metrics.recent import NOTHING, Quantiles
 from plancha.planning.planner import Planner
 
 FRESH_S = 0.25
@@ -109,8 +109,10 @@ class Live:
     def _own(self, snapshot: Snapshot, viewer: str) -> dict[str, Any]:
         total = snapshot.stats.total
         own = snapshot.tenants.get(viewer)
-        if own is None:
-            own = TenantView(name=viewer, tier=self.site.tenant(viewer).tier)
+        if own is None:  # it has nothing now, and others had more: all the same it had something
+            own = counted(self.planner, self.site, viewer)
+            own.first_token = snapshot.first_token_of.get(viewer, NOTHING)
+            own.inter_token = snapshot.inter_token_of.get(viewer, NOTHING)
         sequences = [each for each in snapshot.sequences if each.tenant == viewer]
         return {
             "object": "live",

@@ -1,7 +1,7 @@
 """One look at a worker: everything that is told of it, before it is known who asks."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import attrs
 
@@ -69,6 +69,8 @@ class Snapshot:
     sequences: list[SequenceView]  # the oldest first
     first_token: Quantiles
     inter_token: Quantiles
+    first_token_of: Mapping[str, Quantiles]  # by tenant, those that are not in `tenants` too
+    inter_token_of: Mapping[str, Quantiles]
 
 
 def take(planner: Planner, site: Site, now: float) -> Snapshot:
@@ -100,6 +102,20 @@ def take(planner: Planner, site: Site, now: float) -> Snapshot:
         sequences=_batch(planner, now),
         first_token=first_token,
         inter_token=inter_token,
+        first_token_of=first_token_of,
+        inter_token_of=inter_token_of,
+    )
+
+
+def counted(planner: Planner, site: Site, name: str) -> TenantView:
+    """What a tenant has had so far, whatever it has now."""
+    meters = planner.meters
+    return TenantView(
+        name=name,
+        tier=site.tenant(name).tier,
+        prompt_tokens=meters.prompts[name],
+        generated_tokens=meters.generated[name],
+        ended=Counter(meters.ended_of[name]) if name in meters.ended_of else Counter(),
     )
 
 
@@ -111,16 +127,7 @@ def _tenants(planner: Planner, site: Site) -> dict[str, TenantView]:
         if len(names) >= MOST_TENANTS:
             break
         names.add(name)
-    return {
-        name: TenantView(
-            name=name,
-            tier=site.tenant(name).tier,
-            prompt_tokens=meters.prompts[name],
-            generated_tokens=meters.generated[name],
-            ended=Counter(meters.ended_of[name]) if name in meters.ended_of else Counter(),
-        )
-        for name in sorted(names)
-    }
+    return {name: counted(planner, site, name) for name in sorted(names)}
 
 
 def _count(sequences: Iterable[Sequence], tenants: dict[str, TenantView], now: float) -> None:
