@@ -2,6 +2,7 @@
 
 import errno
 import sys
+import unicodedata
 
 FAILED = 1
 """Exit code for what was right to ask and did not work."""
@@ -16,6 +17,9 @@ _PUT_RIGHT = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTD
 
 
 NEWLINE = "\n"
+
+JOINERS = "\u200c\u200d"
+"""Persian and Hindi cannot be written without them, nor many an emoji."""
 
 
 class CommandError(Exception):
@@ -67,5 +71,11 @@ def tell_error(error: Exception) -> int | None:
 def printable(text: str, keep: str = "") -> str:
     """The same with what no terminal should be sent escaped: others may have written it."""
     return "".join(
-        each if each.isprintable() or each in keep else ascii(each)[1:-1] for each in text
+        each if each in keep or _is_harmless(each) else ascii(each)[1:-1] for each in text
     )
+
+
+def _is_harmless(character: str) -> bool:
+    """Letters of every script, with their joiners; spaces of every width; emoji yet to come."""
+    category = unicodedata.category(character)
+    return character in JOINERS or category not in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")

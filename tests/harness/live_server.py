@@ -17,16 +17,18 @@ class LiveServer:
     """At each look a quarter of a second later, and a hundred tokens on."""
 
     url: str = ""
+    model: str = "other-model"
+    trouble: str = "loading"
     fails: bool = False
     nonsense: bool = False
     looks: int = 0
 
     async def models(self, request: web.Request) -> web.Response:
-        return web.json_response({"data": [{"id": "other-model"}]})
+        return web.json_response({"data": [{"id": self.model}]})
 
     async def live(self, request: web.Request) -> web.Response:
         if self.fails:
-            return web.json_response({"error": {"message": "loading"}}, status=503)
+            return web.json_response({"error": {"message": self.trouble}}, status=503)
         if self.nonsense:
             return web.json_response({})
         self.looks += 1

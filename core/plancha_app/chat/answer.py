@@ -61,7 +61,9 @@ class Answer:
             )
         found: list[Piece] = []
         for choice in _list(event.get("choices")):
-            delta = choice.get("delta") or choice.get("message") or {}
+            delta = choice.get("delta") or choice.get("message")
+            if not isinstance(delta, dict):
+                delta = {}
             thought = delta.get("reasoning_content") or delta.get("reasoning")
             found += [
                 Piece(text, thought=is_thought)

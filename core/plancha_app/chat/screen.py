@@ -47,8 +47,9 @@ class Screen:
         self._wait_no_more()
         if not self._is_terminal:
             if not piece.thought:
-                self._write(piece.text)
-                self._ends_line = piece.text.endswith("\n")
+                text = printable(piece.text, keep="\n\t") if sys.stdout.isatty() else piece.text
+                self._write(text)  # to a terminal that rich takes for none too
+                self._ends_line = text.endswith("\n")
             return
         text = printable(piece.text, keep="\n\t")
         if self._thinks and not piece.thought:

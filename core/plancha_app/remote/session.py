@@ -3,6 +3,8 @@
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import attrs
@@ -53,9 +55,18 @@ async def remote(
     """As long as it is needed; through the environment's proxy if it is on another machine."""
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=silent_s)
     async with aiohttp.ClientSession(
-        timeout=timeout, headers=headers, trust_env=not address.is_here
+        timeout=timeout, headers=headers, proxy=proxy_of(address)
     ) as session:
         yield Remote(address, session)
+
+
+def proxy_of(address: Address) -> str | None:
+    """As the environment says. aiohttp's `trust_env` would send what is in ~/.netrc, too."""
+    parts = urlsplit(address.root)
+    if address.is_here or proxy_bypass(parts.hostname or ""):
+        return None
+    found = getproxies().get(parts.scheme)
+    return found if found is None or "://" in found else f"http://{found}"
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import anyio
 import orjson
 from rich.console import Console
 
+from plancha_app.complaints import printable
 from plancha_app.machine_readable import show_json
 from plancha_app.remote.address import Address
 from plancha_app.remote.server_error import ServerError
@@ -76,6 +77,6 @@ def hues_of(console: Console) -> Hues:
 async def title_of(there: Remote) -> str:
     """The model and where it is; the place alone where none is listed."""
     try:
-        return f"{(await there.models())[0]} at {there.address}"
+        return printable(f"{(await there.models())[0]} at {there.address}")
     except ServerError:
         return str(there.address)

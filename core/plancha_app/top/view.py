@@ -4,6 +4,7 @@ import attrs
 import cattrs
 import orjson
 
+from plancha_app.complaints import printable
 from plancha_app.remote.server_error import ServerError
 from plancha_app.remote.session import Remote
 
@@ -111,6 +112,7 @@ class View:
 
 
 _CONVERTER = cattrs.Converter()
+_CONVERTER.register_structure_hook(str, lambda found, _: printable(str(found)))
 
 
 def understand(body: bytes, root: str) -> View:

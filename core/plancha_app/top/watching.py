@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from plancha_app.complaints import printable
 from plancha_app.keyboard import keys, single_keys
 from plancha_app.remote.server_error import ServerError
 from plancha_app.remote.session import Remote
@@ -74,7 +75,7 @@ async def _look(there: Remote, screenful: Screenful) -> None:
     except ServerError as error:
         if not screenful.trouble:
             screenful.lost_s = anyio.current_time()
-        screenful.trouble = str(error)
+        screenful.trouble = printable(str(error))
         return
     screenful.trouble = ""
     screenful.view = view

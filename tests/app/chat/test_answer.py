@@ -229,3 +229,10 @@ def test_a_locale_without_the_letters_gets_what_it_can_show(server: OpenAiServer
     found = chat(server.url, "-p", "hi", environment={"PYTHONIOENCODING": "latin-1"})
 
     assert (found.returncode, found.stdout, found.stderr) == (0, "café ?\n".encode("latin-1"), b"")
+
+
+def test_an_answer_that_is_no_object_is_read_past(ask: Ask, server: OpenAiServer) -> None:
+    broken = event(choices=[{"index": 0, "delta": "Hello"}])
+    server.chunks = [broken, *said("there")]
+
+    assert ask(server.url) == (0, "there\n", "")

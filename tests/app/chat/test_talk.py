@@ -217,3 +217,27 @@ def test_the_servers_own_count_of_tokens_is_told(server: OpenAiServer, tmp_path:
 
     assert "17 tokens" in shown and "about" not in shown
     assert "cut off at the token limit" in shown
+
+
+@pytest.mark.parametrize("environment", [{"TERM": "dumb"}, {"TTY_COMPATIBLE": "0"}])
+def test_no_terminal_is_so_plain_that_it_gets_escape_sequences(
+    server: OpenAiServer, environment: dict[str, str]
+) -> None:
+    server.chunks = said("safe \x1b]0;owned\x07 text")
+    with typed("chat", server.url, "-p", "hi", environment=environment) as terminal:
+        assert terminal.end() == 0
+
+    assert rb"safe \x1b]0;owned\x07 text" in terminal.raw
+
+
+@pytest.mark.parametrize(
+    "text", ["10\u202f000\u00a0€", "全角\u3000空白", "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "👩\u200d💻"]
+)
+def test_spaces_and_joiners_of_all_scripts_come_as_they_are(
+    server: OpenAiServer, text: str
+) -> None:
+    server.chunks = said(text)
+    with typed("chat", server.url, "-p", "hi") as terminal:
+        assert terminal.end() == 0
+
+    assert text.encode() in terminal.raw

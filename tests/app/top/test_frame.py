@@ -152,3 +152,13 @@ def test_a_newer_server_may_tell_more() -> None:
     told["news"] = told["kv"]["news"] = 1
 
     assert understand(json.dumps(told).encode(), "").kv.total_blocks == 64
+
+
+def test_no_name_moves_the_cursor_or_breaks_a_line() -> None:
+    told = live()
+    told["tenants"][0]["name"] = "a\x1b]0;owned\x07\nb"
+    told["batch"]["sequences"][0]["id"] = "req\x1b[2J"
+    lines = drawn(understand(json.dumps(told).encode(), "http://h"), 200, 50)
+
+    assert r"a\x1b]0;owned\x07\nb" in "\n".join(lines)
+    assert not any("\x1b" in line or "\x07" in line for line in lines)

@@ -158,3 +158,15 @@ def test_a_server_of_another_kind_is_told(server: LiveServer) -> None:
 
     assert (found.returncode, found.stdout) == (1, "")
     assert "answers 503: loading" in found.stderr
+
+
+def test_what_a_server_calls_its_model_or_its_trouble_moves_no_cursor(server: LiveServer) -> None:
+    server.model = server.trouble = "evil\x1b]0;owned\x07"
+    with typed("top", server.url, "--interval", "0.25") as terminal:
+        terminal.until(re.escape(r"evil\x1b]0;owned\x07 at"))
+        server.fails = True
+        terminal.until(re.escape(r"evil\x1b]0;owned\x07; trying again"))
+        terminal.send("q")
+        assert terminal.end() == 0
+
+    assert terminal.screen.title == ""
