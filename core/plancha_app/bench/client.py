@@ -88,6 +88,8 @@ async def _read(response: aiohttp.ClientResponse, outcome: Outcome, began: float
             outcome.error = None
             break
         event = orjson.loads(data)
+        if not isinstance(event, dict):
+            raise TypeError
         if "error" in event:
             outcome.error = "error event"
             break

@@ -40,10 +40,12 @@ def measure(url: str, job: Job) -> dict[str, Any]:
         check_can_draw(job.plot)
     with ExitStack() as held:
         # Opened first: a long run is not to be lost for want of a folder.
-        out = None if job.out is None else held.enter_context(job.out.open("wb"))
+        out = None if job.out is None else held.enter_context(job.out.open("ab"))
         with _progress(len(asks)) as ended:
             outcomes = anyio.run(drive, url, job, asks, ended)
         if out is not None:
+            if out.seekable():  # what was there is kept until there is something in its place
+                out.truncate(0)
             write(out, outcomes)
     if job.plot is not None:
         draw({"": outcomes}, job.plot)

@@ -228,3 +228,22 @@ async def test_a_key_from_a_file_goes_with_every_request(tmp_path: Path) -> None
             await drive(url, attrs.evolve(job, key_file=None), workload(job), lambda outcome: None)
     assert [outcome.error for outcome in outcomes] == [None, None]
     assert seen == ["Bearer pk-abc"] * 2
+
+
+async def test_an_event_that_is_no_object_fails_its_request_alone() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(text="data: []\n\n", content_type="text/event-stream")
+
+    (outcome,) = await drive_against(answer, Job(model="m", requests=1))
+
+    assert outcome.error == "not an OpenAI stream"
+
+
+def test_a_run_that_comes_to_nothing_leaves_the_last_result_where_it_is(tmp_path: Path) -> None:
+    out = tmp_path / "a.jsonl"
+    out.write_text("the last result\n")
+
+    with pytest.raises(ServerError):
+        run("http://127.0.0.1:1", Job(out=out))
+
+    assert out.read_text() == "the last result\n"
