@@ -231,7 +231,8 @@ def test_no_terminal_is_so_plain_that_it_gets_escape_sequences(
 
 
 @pytest.mark.parametrize(
-    "text", ["10\u202f000\u00a0€", "全角\u3000空白", "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "👩\u200d💻"]
+    "text",
+    ["10\u202f000\u00a0€", "全角\u3000空白", "\u0645\u06cc\u200c\u062e\u0648", "👩\u200d💻"],
 )
 def test_spaces_and_joiners_of_all_scripts_come_as_they_are(
     server: OpenAiServer, text: str
