@@ -5,9 +5,8 @@ import numpy as np
 import torch
 
 from paged_case import PagedCase, make_paged_case, worst_error
-from plancha_engine.cuda.attention_shape import AttentionShape
+from plancha_engine.cuda.attention_shape import AttentionShape, Cores
 from plancha_engine.cuda.decode import (
-    Cores,
     DecodeRows,
     Partials,
     decode,

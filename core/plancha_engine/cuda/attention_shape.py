@@ -1,9 +1,13 @@
 """What the attention kernels are instantiated for."""
 
+from typing import Literal
+
 import attrs
 import torch
 
 from plancha_engine.cuda.launch import ELEMENTS
+
+Cores = Literal["cuda", "tensor"]
 
 DTYPES = (torch.bfloat16, torch.float16)
 HEAD_DIMS = (64, 96, 128)
@@ -37,3 +41,8 @@ class AttentionShape:
     def heads(self) -> int:
         """Query heads."""
         return self.kv_heads * self.group
+
+
+def tile_bytes(shape: AttentionShape) -> int:
+    """Of a `TokenTile` in shared memory: K and V of 16 tokens, 8 elements apart."""
+    return 2 * 16 * (shape.head_dim + 8) * shape.dtype.itemsize

@@ -6,26 +6,23 @@ computed with them; from `TENSOR_GROUP` on it is the other way round, and tensor
 
 import math
 from collections.abc import Mapping
-from typing import Literal
 
 import attrs
 import numpy as np
 import torch
 
 from plancha.messages import Int32s
-from plancha_engine.cuda.attention_shape import AttentionShape
+from plancha_engine.cuda.attention_shape import AttentionShape, Cores, tile_bytes
 from plancha_engine.cuda.launch import Kernel, Launch, Parameter, launch
 from plancha_engine.cuda.sources import source
 
-Cores = Literal["cuda", "tensor"]
-
-SOURCE = ("splits.cuh", "decode.cu", "decode_tensor.cu")
+SOURCE = ("splits.cuh", "decode.cu", "tensor_rows.cuh", "decode_tensor.cu")
 WARPS = 4
 GROUPS: Mapping[Cores, tuple[int, ...]] = {"cuda": (1, 2, 4, 8), "tensor": (8, 16)}
 """Query heads that one thread block computes; larger groups take several blocks."""
 
 TENSOR_GROUP = 4
-STAGES, TILE_TOKENS, PADDING = 2, 16, 8  # of `TokenTile`
+STAGES = 2  # of tiles on tensor cores
 
 
 @attrs.frozen(eq=False)
@@ -198,5 +195,4 @@ def _shared_bytes(shape: AttentionShape, tile: int, cores: Cores) -> int:
     sums = WARPS * tile * (shape.head_dim + 2) * 4
     if cores == "cuda":
         return sums
-    keys_and_values = 2 * TILE_TOKENS * (shape.head_dim + PADDING) * shape.dtype.itemsize
-    return max(sums, WARPS * STAGES * keys_and_values)
+    return max(sums, WARPS * STAGES * tile_bytes(shape))

@@ -24,15 +24,17 @@ def kernels_of(shape: AttentionShape) -> tuple[Kernel, ...]:
     return (
         decode_kernel(shape, usual_cores(shape)),
         merge_kernel(shape),
-        prefill_kernel(shape),
+        prefill_kernel(shape, "tensor"),
         write_kernel(shape),
         copy_kernel(),
     )
 
 
 def all_kernels() -> tuple[Kernel, ...]:
-    """The kernels of all shapes, each once, and decode on CUDA cores for larger groups too."""
+    """The kernels of all shapes, each once, and the baselines on CUDA cores."""
     shapes = list(all_shapes())
     kernels = itertools.chain.from_iterable(kernels_of(shape) for shape in shapes)
-    baseline = (decode_kernel(shape, "cuda") for shape in shapes)
+    baseline = (
+        kernel(shape, "cuda") for shape in shapes for kernel in (decode_kernel, prefill_kernel)
+    )
     return tuple(dict.fromkeys((*kernels, *baseline)))

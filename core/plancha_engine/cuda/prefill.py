@@ -1,20 +1,24 @@
-"""Launches of chunked prefill on CUDA cores; `source/prefill.cu` has algorithm and layouts."""
+"""Launches of chunked prefill; `source/prefill.cu` has the layouts, both files algorithms."""
 
 import math
+from collections.abc import Mapping
 
 import attrs
 import numpy as np
 import torch
 
 from plancha.messages import Int32s
-from plancha_engine.cuda.attention_shape import AttentionShape
+from plancha_engine.cuda.attention_shape import AttentionShape, Cores, tile_bytes
 from plancha_engine.cuda.launch import Kernel, Launch, Parameter, launch
 from plancha_engine.cuda.sources import source
 
+SOURCE = ("prefill.cu", "tensor_rows.cuh", "prefill_tensor.cu")
 WARPS = 4
-QUERIES = 16
+QUERIES: Mapping[Cores, int] = {"cuda": 16, "tensor": 64}
 """Of a thread block: of some tokens, all heads of a KV head's group."""
+
 TILE = 32  # tokens of the context at a time
+STAGES, STAGE_TILES = 2, 2  # on tensor cores
 
 
 @attrs.frozen(eq=False)
@@ -28,7 +32,7 @@ class PrefillRows:
     block_table: torch.Tensor  # [slots, most blocks of a sequence]
 
 
-def prefill_items(first: Int32s, group: int) -> Int32s:
+def prefill_items(first: Int32s, group: int, cores: Cores) -> Int32s:
     """The thread blocks' shares, `[items, 2]`: row, and the first of its queries of a KV head.
 
     `first` is `[rows + 1]`; a row has `group` queries a token. What sees most context comes
@@ -37,20 +41,20 @@ def prefill_items(first: Int32s, group: int) -> Int32s:
     items = [
         (row, query)
         for row in range(first.size - 1)
-        for query in reversed(range(0, int(first[row + 1] - first[row]) * group, QUERIES))
+        for query in reversed(range(0, int(first[row + 1] - first[row]) * group, QUERIES[cores]))
     ]
     return np.array(items, np.int32).reshape(-1, 2)
 
 
-def prefill_kernel(shape: AttentionShape) -> Kernel:
-    """The instantiation for a model."""
-    element = shape.element
+def prefill_kernel(shape: AttentionShape, cores: Cores) -> Kernel:
+    """The instantiation for a model. CUDA cores are the baseline that tensor cores are held to."""
+    element, name = shape.element, "prefill" if cores == "cuda" else "prefill_tensor"
     return Kernel(
-        f"prefill<{element}, {shape.head_dim}, {shape.block_size}>",
-        source("prefill.cu"),
+        f"{name}<{element}, {shape.head_dim}, {shape.block_size}>",
+        source(*SOURCE),
         (
-            Parameter("out", f"{element}*"),
-            Parameter("queries", f"const {element}*"),
+            Parameter("out", f"{element}*", alignment=4),
+            Parameter("queries", f"const {element}*", alignment=4),
             Parameter("keys", f"const {element}*", alignment=16),
             Parameter("values", f"const {element}*", alignment=16),
             Parameter("block_table", "const int*"),
@@ -73,6 +77,7 @@ def prefill(
     keys: torch.Tensor,
     values: torch.Tensor,
     rows: PrefillRows,
+    cores: Cores,
 ) -> Launch:
     """After this launch `out` holds the attention of all rows' tokens.
 
@@ -80,11 +85,14 @@ def prefill(
     queries `[tokens, heads head_dim, …]`, and `keys` and `values` are a layer's pool
     `[blocks, kv_heads, block_size, head_dim]` with the new tokens written.
     """
+    stride = queries.stride(0)
+    if stride % 2:
+        raise ValueError(f"queries are {stride} elements apart; it must be an even number")
     return launch(
-        prefill_kernel(shape),
+        prefill_kernel(shape, cores),
         grid=(rows.items.shape[0], shape.kv_heads, 1),
         block=(WARPS * 32, 1, 1),
-        shared_bytes=_shared_bytes(shape.head_dim),
+        shared_bytes=_shared_bytes(shape, cores),
         arguments={
             "out": out,
             "queries": queries,
@@ -95,7 +103,7 @@ def prefill(
             "first": rows.first,
             "positions": rows.positions,
             "slots": rows.slots,
-            "query_stride": np.int64(queries.stride(0)),
+            "query_stride": np.int64(stride),
             "table_width": np.int32(rows.block_table.shape[1]),
             "group": np.int32(shape.group),
             "scale": np.float32(shape.head_dim**-0.5 * math.log2(math.e)),
@@ -103,9 +111,11 @@ def prefill(
     )
 
 
-def _shared_bytes(head_dim: int) -> int:
-    """Of `PrefillTile`: values, queries, weights, and keys of a word more than a head."""
-    values = TILE * head_dim * 2
-    queries, weights = QUERIES * head_dim * 4, QUERIES * TILE * 4
-    keys = TILE * (head_dim // 2 + 1) * 4
+def _shared_bytes(shape: AttentionShape, cores: Cores) -> int:
+    """Tiles; on CUDA cores a `PrefillTile`, whose keys take a word more than a head."""
+    if cores == "tensor":
+        return STAGES * STAGE_TILES * tile_bytes(shape)
+    values = TILE * shape.head_dim * shape.dtype.itemsize
+    queries, weights = QUERIES[cores] * shape.head_dim * 4, QUERIES[cores] * TILE * 4
+    keys = TILE * (shape.head_dim // 2 + 1) * 4
     return values + queries + weights + keys

@@ -9,10 +9,15 @@ import torch
 
 from cuda_emulation.program import ORDERS, Compiler, Program
 from decoding import LENGTHS, Decoding, make_decoding, rows_and_partials
-from plancha_engine.cuda.attention_shape import BLOCK_SIZES, DTYPES, HEAD_DIMS, AttentionShape
+from plancha_engine.cuda.attention_shape import (
+    BLOCK_SIZES,
+    DTYPES,
+    HEAD_DIMS,
+    AttentionShape,
+    Cores,
+)
 from plancha_engine.cuda.decode import (
     GROUPS,
-    Cores,
     decode,
     decode_items,
     decode_kernel,

@@ -9,8 +9,8 @@ import torch
 from cuda_emulation.program import ORDERS, Compiler, EmulationError, Order, Sanitizer
 from decoding import Decoding, make_decoding
 from paged_case import NO_BLOCK
-from plancha_engine.cuda.attention_shape import AttentionShape
-from plancha_engine.cuda.decode import Cores, decode_kernel, merge_kernel
+from plancha_engine.cuda.attention_shape import AttentionShape, Cores
+from plancha_engine.cuda.decode import decode_kernel, merge_kernel
 from plancha_engine.cuda.launch import Kernel, Launch, Parameter, launch
 from plancha_engine.cuda.sources import source
 

@@ -22,6 +22,7 @@ MOST_REGISTERS = {
     "decode_tensor 8": 168,
     "decode_tensor 16": 168,
     "prefill": 128,
+    "prefill_tensor": 168,
 }
 """By kernel and queries of a tile.
 

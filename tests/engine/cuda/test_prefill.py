@@ -7,10 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from cuda_emulation.program import ORDERS, Compiler, Program, Sanitizer
+from cuda_emulation.program import ORDERS, Compiler, Order, Program, Sanitizer
 from paged_case import PagedCase, make_paged_case, worst_error
-from plancha_engine.cuda.attention_shape import BLOCK_SIZES, DTYPES, HEAD_DIMS, AttentionShape
-from plancha_engine.cuda.prefill import PrefillRows, prefill, prefill_items, prefill_kernel
+from plancha_engine.cuda.attention_shape import (
+    BLOCK_SIZES,
+    DTYPES,
+    HEAD_DIMS,
+    AttentionShape,
+    Cores,
+)
+from plancha_engine.cuda.prefill import QUERIES, PrefillRows, prefill, prefill_items, prefill_kernel
 
 Chunk = tuple[int, int, int]
 """Sequence, position of its first token, and how many."""
@@ -28,9 +34,12 @@ class Prefilling:
     """A batch of chunks; positions of all tokens that there are have queries of their own."""
 
     case: PagedCase
+    cores: Cores
     queries: tuple[torch.Tensor, ...]  # of each sequence [length, heads, head_dim]
 
-    def attended(self, program: Program, chunks: tuple[Chunk, ...], order: int) -> torch.Tensor:
+    def attended(
+        self, program: Program, chunks: tuple[Chunk, ...], order: Order = "forward"
+    ) -> torch.Tensor:
         """`[tokens, heads, head_dim]` of the chunks' tokens end to end."""
         shape = self.case.shape
         counts = [count for _, _, count in chunks]
@@ -43,16 +52,19 @@ class Prefilling:
         qkv[:, :columns] = queries.flatten(1)
         out = torch.full_like(queries, torch.nan)
         rows = PrefillRows(
-            torch.from_numpy(prefill_items(first, shape.group)),
+            torch.from_numpy(prefill_items(first, shape.group, self.cores)),
             torch.from_numpy(first),
             int32([start + i for _, start, count in chunks for i in range(count)]),
             self.case.slots[[row for row, _, _ in chunks]],
             self.case.block_table,
         )
-        program.run(
-            [prefill(shape, out, qkv, self.case.keys, self.case.values, rows)], ORDERS[order]
-        )
+        one = prefill(shape, out, qkv, self.case.keys, self.case.values, rows, self.cores)
+        program.run([one], order, copy_early=order == "random")
         return out
+
+    def error(self, result: torch.Tensor, chunks: tuple[Chunk, ...]) -> float:
+        """See `paged_case.worst_error`."""
+        return worst_error(result, self.expected(chunks), rounded_weights=self.cores == "tensor")
 
     def expected(self, chunks: tuple[Chunk, ...]) -> torch.Tensor:
         """The same in float64."""
@@ -65,69 +77,77 @@ class Prefilling:
         )
 
 
-def make_prefilling(shape: AttentionShape) -> Prefilling:
+def make_prefilling(shape: AttentionShape, cores: Cores) -> Prefilling:
     numbers = torch.Generator().manual_seed(shape.head_dim)
     sizes = [(length, shape.heads, shape.head_dim) for length in LENGTHS]
     queries = tuple(torch.randn(size, generator=numbers).to(shape.dtype) for size in sizes)
-    return Prefilling(make_paged_case(shape, LENGTHS), queries)
+    return Prefilling(make_paged_case(shape, LENGTHS), cores, queries)
 
 
-def check_in_all_orders(program: Program, shape: AttentionShape) -> None:
-    prefilling = make_prefilling(shape)
-    results = [prefilling.attended(program, CHUNKS, order) for order in range(len(ORDERS))]
-    assert worst_error(results[0], prefilling.expected(CHUNKS)) <= 1
+def check_in_all_orders(program: Program, shape: AttentionShape, cores: Cores) -> None:
+    prefilling = make_prefilling(shape, cores)
+    results = [prefilling.attended(program, CHUNKS, order) for order in ORDERS]
+    assert prefilling.error(results[0], CHUNKS) <= 1
     assert all(torch.equal(results[0], result) for result in results[1:])
 
 
-EVERY_KIND = [
-    AttentionShape(torch.bfloat16, 2, 3, 64, 16),
-    AttentionShape(torch.float16, 1, 4, 96, 32),
-    AttentionShape(torch.bfloat16, 1, 1, 128, 16),
+EVERY_KIND: list[tuple[Cores, AttentionShape]] = [
+    ("cuda", AttentionShape(torch.bfloat16, 2, 3, 64, 16)),
+    ("cuda", AttentionShape(torch.float16, 1, 4, 96, 32)),
+    ("cuda", AttentionShape(torch.bfloat16, 1, 1, 128, 16)),
+    ("tensor", AttentionShape(torch.bfloat16, 2, 3, 128, 16)),
+    ("tensor", AttentionShape(torch.float16, 1, 4, 96, 32)),
+    ("tensor", AttentionShape(torch.bfloat16, 1, 1, 64, 32)),
 ]
 """Each value of each template parameter; groups that divide a thread block's queries, and not."""
+ONE_OF_EACH = [EVERY_KIND[0], EVERY_KIND[3]]
 
 
-@pytest.mark.parametrize("shape", EVERY_KIND, ids=str)
+@pytest.mark.parametrize(("cores", "shape"), EVERY_KIND, ids=str)
 def test_every_kind_of_prefill_agrees_with_float64_in_any_order_of_threads(
-    compiler: Compiler, shape: AttentionShape
+    compiler: Compiler, cores: Cores, shape: AttentionShape
 ) -> None:
-    check_in_all_orders(compiler.build([prefill_kernel(shape)]), shape)
+    check_in_all_orders(compiler.build([prefill_kernel(shape, cores)]), shape, cores)
 
 
 @pytest.mark.emulation
 @pytest.mark.parametrize(
-    ("dtype", "head_dim", "block_size"), list(itertools.product(DTYPES, HEAD_DIMS, BLOCK_SIZES))
+    ("cores", "dtype", "head_dim", "block_size"),
+    list(itertools.product(QUERIES, DTYPES, HEAD_DIMS, BLOCK_SIZES)),
 )
 def test_every_instantiation_of_prefill_agrees_with_float64(
-    compiler: Compiler, dtype: torch.dtype, head_dim: int, block_size: int
+    compiler: Compiler, cores: Cores, dtype: torch.dtype, head_dim: int, block_size: int
 ) -> None:
     shapes = [AttentionShape(dtype, 2, group, head_dim, block_size) for group in (1, 4, 7, 20)]
-    program = compiler.build([prefill_kernel(shape) for shape in shapes])
+    program = compiler.build([prefill_kernel(shape, cores) for shape in shapes])
     for shape in shapes:
-        check_in_all_orders(program, shape)
+        check_in_all_orders(program, shape, cores)
 
 
-def test_a_tokens_result_is_the_same_bits_in_any_chunk(compiler: Compiler) -> None:
-    shape = EVERY_KIND[0]
-    program, prefilling = compiler.build([prefill_kernel(shape)]), make_prefilling(shape)
-    whole = prefilling.attended(program, ((2, 0, 70),), 0)
+@pytest.mark.parametrize(("cores", "shape"), ONE_OF_EACH, ids=str)
+def test_a_tokens_result_is_the_same_bits_in_any_chunk(
+    compiler: Compiler, cores: Cores, shape: AttentionShape
+) -> None:
+    program = compiler.build([prefill_kernel(shape, cores)])
+    prefilling = make_prefilling(shape, cores)
+    whole = prefilling.attended(program, ((2, 0, 70),))
     for cuts in ((0, 1, 40, 70), (0, 33, 64, 70)):
         chunks = [(2, start, end - start) for start, end in itertools.pairwise(cuts)]
-        parts = [prefilling.attended(program, (chunk,), 0) for chunk in chunks]
+        parts = [prefilling.attended(program, (chunk,)) for chunk in chunks]
         assert torch.equal(torch.cat(parts), whole)
 
 
+@pytest.mark.parametrize(("cores", "shape"), ONE_OF_EACH, ids=str)
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
 def test_sanitizers_have_nothing_to_say_about_prefill(
-    compiler: Compiler, sanitizer: Sanitizer
+    compiler: Compiler, cores: Cores, shape: AttentionShape, sanitizer: Sanitizer
 ) -> None:
-    shape = EVERY_KIND[0]
-    program = compiler.build([prefill_kernel(shape)], sanitizer)
-    prefilling = make_prefilling(shape)
-    result = prefilling.attended(program, CHUNKS[2:], 0)
-    assert worst_error(result, prefilling.expected(CHUNKS[2:])) <= 1
+    program = compiler.build([prefill_kernel(shape, cores)], sanitizer)
+    prefilling, chunks = make_prefilling(shape, cores), CHUNKS[2:]
+    for order in ("forward", "random"):  # with late copies, and with early ones
+        assert prefilling.error(prefilling.attended(program, chunks, order), chunks) <= 1
 
 
 def test_items_cover_every_query_once() -> None:
-    items = prefill_items(np.array([0, 1, 1, 12], np.int32), group=3)
+    items = prefill_items(np.array([0, 1, 1, 12], np.int32), group=3, cores="cuda")
     assert items.tolist() == [[0, 0], [2, 32], [2, 16], [2, 0]]
