@@ -209,3 +209,33 @@ async def test_a_lost_connection_is_made_anew_and_the_conversation_stays(
         await tab.until("document.querySelector('.turn:last-of-type .answer').textContent === 'AB'")
         assert await tab.text(".turn .asked") == "x"
         tab.complaints.clear()  # whatever was being fetched just then
+
+
+async def test_a_server_that_comes_back_with_another_model_is_asked_for_that_one(
+    tab: Tab, serve: Any, says: Any
+) -> None:
+    async with serve(says("Hi")) as server, cable_to(server.port) as cable:
+        await open_page(tab, server, f"http://127.0.0.1:{cable.port}")
+        cable.cut()
+        await tab.until("document.querySelector('#state').textContent !== 'Ready'")
+        server.gateway.model = "another"
+        await tab.until("document.querySelector('#model').value === 'another'")
+        await tab.until("document.querySelector('#state').textContent === 'Ready'")
+        await ask(tab, "x")
+        await tab.until("document.querySelector('.turn .answer')?.textContent === 'Hi'")
+        tab.complaints.clear()
+
+
+async def test_a_server_that_comes_back_without_its_model_is_not_called_ready(
+    tab: Tab, serve: Any, says: Any
+) -> None:
+    async with serve(says("Hi")) as server, cable_to(server.port) as cable:
+        await open_page(tab, server, f"http://127.0.0.1:{cable.port}")
+        server.gateway.state, server.gateway.reason = "loading", "loading weights"
+        cable.cut()
+        await tab.until(
+            "document.querySelector('#state').textContent.startsWith('Not ready: loading weights')"
+        )
+        server.gateway.state = "ready"
+        await tab.until("document.querySelector('#state').textContent === 'Ready'")
+        tab.complaints.clear()

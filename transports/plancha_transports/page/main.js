@@ -18,6 +18,7 @@ const view = new View(() => live?.look());
 live = new Live(server, () => view.shows("live"));
 let waiting = 0;
 let losing = 0;
+let wasLost = false;
 
 /** What can be asked, and by whom: again until something can. */
 async function begin() {
@@ -56,11 +57,22 @@ async function isStarting() {
   return true;
 }
 
+/** A server that is back may have another model, or none yet. */
+async function lookAgain() {
+  const models = await server.get("v1/models").then(({ data }) => data, () => []);
+  if (models.length) playground.offer(models.map((model) => model.id));
+  else begin();
+}
+
 function told(connection) {
   clearTimeout(losing);
-  if (connection === "open") state("Ready");
-  else if (connection === "connecting") losing = setTimeout(() => state("Connecting…"), LOST_MS);
+  if (connection === "open") {
+    state("Ready");
+    if (wasLost) lookAgain();
+    wasLost = false;
+  } else if (connection === "connecting") losing = setTimeout(() => state("Connecting…"), LOST_MS);
   else {
+    wasLost = true;
     state("No connection; trying again");
     server.get("v1/models").catch((failure) => failure.needsKey && begin());
   }
