@@ -1,5 +1,7 @@
 """What may be handed to a kernel, and how it reaches the GPU."""
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -164,3 +166,14 @@ def test_a_kernel_that_was_not_compiled_at_the_start_is_not_launched(
     launcher = Launcher([], FakeModule, ())
     with pytest.raises(KeyError):
         launcher.run(a_launch())
+
+
+def test_nothing_imports_cupy_before_a_kernel_is_compiled() -> None:
+    script = (
+        "import importlib, pkgutil, sys, plancha_engine.cuda as package\n"
+        "for module in pkgutil.iter_modules(package.__path__, package.__name__ + '.'):\n"
+        "    importlib.import_module(module.name)\n"
+        "assert 'plancha_engine.cuda.launcher' in sys.modules\n"
+        "assert 'cupy' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)

@@ -5,7 +5,9 @@ import torch
 
 from cuda_emulation.program import ORDERS, Compiler
 from plancha_engine.cuda.attention_shape import AttentionShape
+from plancha_engine.cuda.launch import Kernel, Parameter, launch
 from plancha_engine.cuda.pool_writes import copy_blocks, copy_kernel, write_kernel, write_kv
+from plancha_engine.cuda.sources import source
 
 SHAPES = [
     AttentionShape(torch.bfloat16, 3, 1, 64, 16),
@@ -62,6 +64,24 @@ def test_blocks_are_copied_within_a_pool_out_of_it_and_back(compiler: Compiler) 
     expected[:, [2, 3]] = expected_host[:, [0, 3]]
     assert torch.equal(pool, expected)
     assert torch.equal(host, expected_host)
+
+
+def test_a_place_in_the_pool_is_counted_in_64_bits(compiler: Compiler) -> None:
+    text = (
+        'extern "C" __global__ void place(long long* out, const int* blocks) {\n'
+        "  out[threadIdx.x] = pool_offset<128, 16>(blocks, 16 + threadIdx.x, 5, 8);\n}\n"
+    )
+    kernel = Kernel(
+        "place",
+        source() + text,
+        (Parameter("out", "long long*"), Parameter("blocks", "const int*")),
+    )
+    out, blocks = torch.zeros(16, dtype=torch.int64), int32(-1, 2_000_000)
+    one = launch(kernel, (1, 1, 1), (16, 1, 1), 0, {"out": out, "blocks": blocks})
+    compiler.build([kernel]).run([one])
+    head = 2_000_000 * 8 + 5
+    assert out.tolist() == [(head * 16 + slot) * 128 for slot in range(16)]
+    assert out[0] > 2**34
 
 
 def test_blocks_of_another_size_are_refused() -> None:

@@ -28,9 +28,9 @@ __global__ void write_kv(
 // Copies whole blocks of all layers: within a pool (copy-on-write), or between it and memory of
 // the host (swapping). `to` and `from` may be one array; no block may be both read and written.
 //
-//   to, from              [layers, blocks, block_vectors] of 16 bytes, with `…_layer_vectors` from
-//                         a layer to the next
-//   to_blocks, from_blocks int [copies]
+//   to, from                [layers, blocks, block_vectors] of 16 bytes, with `…_layer_vectors`
+//                           from a layer to the next
+//   to_blocks, from_blocks  int [copies]
 //
 // Grid (copies, layers), any number of threads.
 extern "C" __global__ void copy_blocks(

@@ -14,8 +14,9 @@ static char* dynamic_shared;
 // All bits set: a NaN for float32, bfloat16 and half, and an index that is out of bounds.
 EMULATION_CODE static void poison_shared_memory(size_t dynamic_bytes) {
   free(dynamic_shared);
-  if (posix_memalign(reinterpret_cast<void**>(&dynamic_shared), 128, dynamic_bytes | !dynamic_bytes))
-    abort();
+  void* memory = nullptr;
+  if (posix_memalign(&memory, 128, dynamic_bytes ? dynamic_bytes : 1)) abort();
+  dynamic_shared = static_cast<char*>(memory);
   memset(dynamic_shared, 0xff, dynamic_bytes);
   if (__start_emulated_shared)
     memset(__start_emulated_shared, 0xff, __stop_emulated_shared - __start_emulated_shared);

@@ -1,9 +1,10 @@
 // The program that runs a list of launches: read from a file, memory written back to another.
 //
-// All numbers are int64. In: order, seed, whether cp.async copies early; how many buffers, then each one's size and bytes; how
-// many launches, then each one's kernel, grid, block, shared bytes, how many arguments and, for
-// each, buffer and offset (-1 and a scalar's 8 bytes). Out: the buffers' bytes. Each buffer is an
-// allocation of exactly its size, so that AddressSanitizer sees the first byte beyond it.
+// All numbers are int64. In: order, seed, whether cp.async copies early; how many buffers, then
+// each one's size and bytes; how many launches, then each one's kernel, grid, block, shared bytes,
+// how many arguments and, for each, buffer and offset (-1 and a scalar's 8 bytes). Out: the
+// buffers' bytes. Each buffer is an allocation of exactly its size, so that AddressSanitizer sees
+// the first byte beyond it.
 #pragma once
 
 namespace emulation {
