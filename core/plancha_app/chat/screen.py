@@ -31,10 +31,10 @@ class Screen:
     def answering(self) -> Iterator[None]:
         """While an answer comes; it ends with the end of a line, whatever happens."""
         self._ends_line, self._thinks, self._wrapping = True, False, Wrapping()
-        if self._is_terminal:
-            self._waiting = self._console.status("", spinner_style="dim")
-            self._waiting.start()
-        try:
+        try:  # from here on: Ctrl-C can come at once
+            if self._is_terminal:
+                self._waiting = self._console.status("", spinner_style="dim")
+                self._waiting.start()
             yield
         finally:
             self._wait_no_more()
