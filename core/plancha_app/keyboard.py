@@ -8,6 +8,12 @@ from typing import Any
 
 import anyio
 
+termios: Any
+try:  # now, and not when Ctrl-C may come in between
+    import termios
+except ImportError:  # no system of the kind
+    termios = None
+
 LOCAL_FLAGS, CHARACTERS = 3, 6
 """Of what `termios.tcgetattr` gives."""
 
@@ -41,18 +47,19 @@ def unechoed() -> Iterator[bool]:
 
 @contextmanager
 def _changed(change: Callable[[Any, list[Any]], None]) -> Iterator[bool]:
+    if termios is None:
+        yield False
+        return
     try:
-        import termios
-
         descriptor = sys.stdin.fileno()
         before = termios.tcgetattr(descriptor)
         mode = termios.tcgetattr(descriptor)
-    except (ImportError, AttributeError, ValueError, OSError, termios.error):
+    except (AttributeError, ValueError, OSError, termios.error):
         yield False
         return
     change(termios, mode)
-    termios.tcsetattr(descriptor, termios.TCSADRAIN, mode)
-    try:
+    try:  # from here on: Ctrl-C can come at once
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, mode)
         yield True
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
