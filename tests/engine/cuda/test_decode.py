@@ -57,11 +57,16 @@ EVERY_KIND: list[tuple[Cores, AttentionShape]] = [
 """Each value of each template parameter."""
 
 
+def program_of(compiler: Compiler, cores: Cores) -> Program:
+    """All of `EVERY_KIND` on these cores, so that they are compiled together."""
+    return build(compiler, [shape for some, shape in EVERY_KIND if some == cores], cores)
+
+
 @pytest.mark.parametrize(("cores", "shape"), EVERY_KIND, ids=str)
 def test_every_kind_of_decode_agrees_with_float64_in_any_order_of_threads(
     compiler: Compiler, cores: Cores, shape: AttentionShape
 ) -> None:
-    program = build(compiler, [shape], cores)
+    program = program_of(compiler, cores)
     for split_tokens in (32, 256):
         run_in_all_orders(program, make_decoding(shape, cores, split_tokens))
 
@@ -70,6 +75,7 @@ def test_every_kind_of_decode_agrees_with_float64_in_any_order_of_threads(
 @pytest.mark.parametrize(
     ("cores", "dtype", "head_dim", "block_size"),
     list(itertools.product(GROUPS, DTYPES, HEAD_DIMS, BLOCK_SIZES)),
+    ids=str,
 )
 def test_every_instantiation_of_decode_agrees_with_float64(
     compiler: Compiler, cores: Cores, dtype: torch.dtype, head_dim: int, block_size: int
@@ -85,7 +91,7 @@ def test_every_instantiation_of_decode_agrees_with_float64(
 def test_a_rows_result_is_the_same_alone_and_in_a_batch(
     compiler: Compiler, cores: Cores, shape: AttentionShape
 ) -> None:
-    program = build(compiler, [shape], cores)
+    program = program_of(compiler, cores)
     batch = make_decoding(shape, cores, split_tokens=32)
     program.run(batch.launches)
     row = LENGTHS.index(131)
@@ -104,7 +110,7 @@ def test_large_scores_do_not_overflow(
 ) -> None:
     decoding = make_decoding(shape, cores, split_tokens=32, lengths=(70,))
     decoding.queries.mul_(200)  # scores of thousands: exp() of one is far out of float32
-    build(compiler, [shape], cores).run(decoding.launches)
+    program_of(compiler, cores).run(decoding.launches)
     token = decoding.tokens[0]
     expected = decoding.case.attention(0, decoding.queries[token], 70)
     assert (decoding.out[token].double() - expected).abs().max() < 0.05

@@ -28,7 +28,7 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
 def test_new_tokens_go_where_their_tables_say_and_nowhere_else(
     compiler: Compiler, shape: AttentionShape
 ) -> None:
-    program = compiler.build([write_kernel(shape)])
+    program = compiler.build([copy_kernel(), *(write_kernel(shape) for shape in SHAPES)])
     blocks, offsets = int32(4, 0, -1, 4, 2), int32(3, 15, 0, 0, 7)
     columns = shape.kv_heads * shape.head_dim
     qkv = torch.randn(5, 3 * columns).to(shape.dtype)
@@ -47,7 +47,7 @@ def test_new_tokens_go_where_their_tables_say_and_nowhere_else(
 
 
 def test_blocks_are_copied_within_a_pool_out_of_it_and_back(compiler: Compiler) -> None:
-    program = compiler.build([copy_kernel()])
+    program = compiler.build([copy_kernel(), *(write_kernel(shape) for shape in SHAPES)])
     pool = torch.randn(3, 6, 2, 16, 64).to(torch.bfloat16)
     host = torch.zeros(3, 4, 2, 16, 64, dtype=torch.bfloat16)
     expected, expected_host = pool.clone(), host.clone()

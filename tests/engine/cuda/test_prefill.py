@@ -103,17 +103,24 @@ EVERY_KIND: list[tuple[Cores, AttentionShape]] = [
 ONE_OF_EACH = [EVERY_KIND[0], EVERY_KIND[3]]
 
 
+def program_of(compiler: Compiler, cores: Cores) -> Program:
+    """All of `EVERY_KIND` on these cores, so that they are compiled together."""
+    kernels = [prefill_kernel(shape, cores) for some, shape in EVERY_KIND if some == cores]
+    return compiler.build(kernels)
+
+
 @pytest.mark.parametrize(("cores", "shape"), EVERY_KIND, ids=str)
 def test_every_kind_of_prefill_agrees_with_float64_in_any_order_of_threads(
     compiler: Compiler, cores: Cores, shape: AttentionShape
 ) -> None:
-    check_in_all_orders(compiler.build([prefill_kernel(shape, cores)]), shape, cores)
+    check_in_all_orders(program_of(compiler, cores), shape, cores)
 
 
 @pytest.mark.emulation
 @pytest.mark.parametrize(
     ("cores", "dtype", "head_dim", "block_size"),
     list(itertools.product(QUERIES, DTYPES, HEAD_DIMS, BLOCK_SIZES)),
+    ids=str,
 )
 def test_every_instantiation_of_prefill_agrees_with_float64(
     compiler: Compiler, cores: Cores, dtype: torch.dtype, head_dim: int, block_size: int
@@ -128,7 +135,7 @@ def test_every_instantiation_of_prefill_agrees_with_float64(
 def test_a_tokens_result_is_the_same_bits_in_any_chunk(
     compiler: Compiler, cores: Cores, shape: AttentionShape
 ) -> None:
-    program = compiler.build([prefill_kernel(shape, cores)])
+    program = program_of(compiler, cores)
     prefilling = make_prefilling(shape, cores)
     whole = prefilling.attended(program, ((2, 0, 70),))
     for cuts in ((0, 1, 40, 70), (0, 33, 64, 70)):
