@@ -14,7 +14,6 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
     """A distribution of its own: `install("name", "module", source, group, plugin="attr")`."""
     site = tmp_path / "site"
     site.mkdir()
-    before = set(sys.modules)
     monkeypatch.syspath_prepend(site)
 
     def write(name: str, module: str, source: str, group: str, **plugins: str) -> None:
@@ -26,7 +25,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         (info / "entry_points.txt").write_text("\n".join([f"[{group}]", *lines]))
 
     yield write
-    for name in set(sys.modules) - before:
+    written = {path.stem for path in site.glob("*.py")}
+    for name in written & set(sys.modules):  # and no other: torch cannot be imported twice
         del sys.modules[name]
 
 
