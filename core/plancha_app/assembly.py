@@ -25,15 +25,20 @@ STAND_IN = Geometry(blocks=4096, context_length=4096, vocabulary=4096, stop_ids=
 
 
 def prepare(
-    path: Path | None, *, host: str | None = None, port: int | None = None
+    path: Path | None,
+    *,
+    model: str | None = None,
+    host: str | None = None,
+    port: int | None = None,
 ) -> tuple[str, Deployment]:
     """A deployment with nothing wrong in it, and where it came from.
 
     Without a path: plugins.toml here, or else the defaults. Every plugin that it names is imported
     and made once from its options; no model is loaded. `host` and `port` go before what
-    [transport.http] says. Raises `DeploymentError` with every mistake.
+    [transport.http] says; with a `model` there is no file, and the rest are the defaults. Raises
+    `DeploymentError` with every mistake.
     """
-    source, tables = _tables(path)
+    source, tables = _tables(path) if model is None else (BUILT_IN, {"model": {"name": model}})
     deployment, problems = understand(tables)
     told = [str(problem) for problem in problems]
     try:

@@ -2,11 +2,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import attrs
 import pytest
 
 from plancha.contracts import Tenant
 from plancha_app.assembly import BUILT_IN, make_reload, make_site, prepare
-from plancha_app.deployment import Deployment, DeploymentError
+from plancha_app.deployment import Deployment, DeploymentError, Model
 
 Install = Callable[..., None]
 Write = Callable[[str], Path]
@@ -168,7 +169,7 @@ def test_a_site_and_a_reload_say_the_same_of_tenants_and_limits(deployment_file:
         assert (said.max_waiting, said.queue_timeout_s) == (7, 3.0)
 
 
-def test_without_a_file_the_folder_is_looked_at_and_then_the_defaults(
+def test_without_a_file_the_folder_is_looked_at_and_then_the_defaults_as_with_a_model_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -177,3 +178,7 @@ def test_without_a_file_the_folder_is_looked_at_and_then_the_defaults(
     Path("plugins.toml").write_text('executor.plugin = "light"\nkv.block_size = 32\n')
     source, deployment = prepare(None)
     assert (source, deployment.kv.block_size) == ("plugins.toml", 32)
+
+    source, deployment = prepare(None, model="hf:Qwen/Qwen3-0.6B")
+    assert source == BUILT_IN
+    assert deployment == attrs.evolve(Deployment(), model=Model(name="hf:Qwen/Qwen3-0.6B"))

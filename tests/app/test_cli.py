@@ -55,6 +55,27 @@ def test_check_lists_every_mistake_and_leaves_with_2(
     ]
 
 
+@pytest.mark.parametrize("name", ["smollm2", "hf:Qwen/Qwen3-0.6B", "there.gguf", "folder"])
+def test_a_model_in_a_files_place_is_told_how_it_is_served(
+    plancha: Plancha, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there.gguf").write_bytes(b"GGUF")
+    (tmp_path / "folder").mkdir()
+
+    code, _, err = plancha("serve", name)
+
+    assert code == 2
+    assert f"--model {name}" in " ".join(err.split())
+
+
+def test_a_model_and_a_file_are_not_both_served(plancha: Plancha, tmp_path: Path) -> None:
+    code, _, err = plancha("serve", str(tmp_path / "a.toml"), "--model", "smollm2")
+
+    assert code == 2
+    assert "--model is for a server without a file" in err
+
+
 @pytest.mark.parametrize("command", ["check", "serve", "plugins"])
 def test_a_file_that_is_not_there_is_one_mistake(plancha: Plancha, command: str) -> None:
     code, _, err = plancha(command, "absent.toml")

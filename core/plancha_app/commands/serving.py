@@ -3,17 +3,19 @@
 import os
 import sys
 from pathlib import Path
+from typing import Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from plancha_app.commands.help_page import Flag, epilogue
-from plancha_app.complaints import tell_mistakes
+from plancha_app.complaints import Mistake, tell_mistakes
 from plancha_app.machine_readable import show_json
 
 serve = App(
     name="serve",
     help_epilogue=epilogue(
         ("plancha serve", "plugins.toml here, or a small model"),
+        ("plancha serve -m hf:Qwen/Qwen3-0.6B", "another model, without a file"),
         ("plancha serve my.toml", "a deployment of your own"),
         ("plancha serve my.toml --port 0", "on a free port, which is told"),
         codes="1 it could not serve; 2 mistakes in the file or mistyped.",
@@ -31,7 +33,14 @@ check = App(
 
 
 @serve.default
-def run(file: Path | None = None, /, *, host: str | None = None, port: int | None = None) -> int:
+def run(
+    file: Path | None = None,
+    /,
+    *,
+    model: Annotated[str | None, Parameter(name=("--model", "-m"))] = None,
+    host: str | None = None,
+    port: int | None = None,
+) -> int:
     """Load the model and answer requests until SIGINT or SIGTERM.
 
     What is being answered then is answered to its end; a second signal ends it
@@ -42,6 +51,8 @@ def run(file: Path | None = None, /, *, host: str | None = None, port: int | Non
     ----------
     file
         The deployment; without one, plugins.toml in this folder, or else the defaults.
+    model
+        Without a file, serve this one: a built-in name, hf:org/name, or a path.
     host
         Address to listen on, instead of what [transport.http] says.
     port
@@ -51,8 +62,12 @@ def run(file: Path | None = None, /, *, host: str | None = None, port: int | Non
     from plancha_app.deployment import DeploymentError
     from plancha_app.serve import serve_until_told
 
+    if file is not None and model is not None:
+        raise Mistake("--model is for a server without a file; in a file it is name in [model]")
+    if file is not None and _is_like_a_model(file):
+        raise Mistake(f"{file} is no deployment's file; if it is a model, type --model {file}")
     try:
-        source, deployment = prepare(file, host=host, port=port)
+        source, deployment = prepare(file, model=model, host=host, port=port)
     except DeploymentError as error:
         return tell_mistakes(error.source, error.problems)
     code = serve_until_told(source, deployment)
@@ -60,6 +75,11 @@ def run(file: Path | None = None, /, *, host: str | None = None, port: int | Non
         if stream is not None:
             stream.flush()
     os._exit(code)  # the executor's thread cannot be interrupted and would be waited for
+
+
+def _is_like_a_model(file: Path) -> bool:
+    is_another = file.suffix != ".toml" and not file.exists()
+    return is_another or file.suffix == ".gguf" or file.is_dir()
 
 
 @check.default
