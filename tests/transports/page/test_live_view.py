@@ -4,6 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import attrs
+
 from browser import Tab
 from plancha.access import Access, key_hash
 from plancha.testing.gate import GatedExecutor
@@ -162,3 +164,34 @@ async def test_nothing_is_asked_for_while_nobody_looks(tab: Tab, serve: Any, say
         )
         before = await tab.look(asked)
         await tab.until(f"{asked} > {before}")
+
+
+async def test_a_key_that_is_forgotten_takes_its_figures_with_it(
+    tab: Tab, serve: Any, emits: Any
+) -> None:
+    gated = GatedExecutor(emits(65))
+    async with serve(gated) as server:
+        server.gateway.access = ACCESS
+        async with asking(server, "x" * 20, A):
+            await gated.run(1)
+            await open_as(tab, server, ROOT)
+            await tab.until("document.querySelector('#tenants').textContent.includes('acme')")
+            await tab.click("#key-button")
+            await tab.click("#key-forget")
+            await tab.until("document.querySelector('#state').textContent === 'Needs an API key'")
+            assert "acme" not in await tab.look("document.querySelector('#live').textContent")
+            assert await tab.look(POOL) == "No figures yet."
+            assert await tab.look("document.querySelector('#pool').width") == 0
+        gated.open()
+        tab.complaints.clear()
+
+
+async def test_who_may_watch_and_ask_for_nothing_sees_plots_grow(
+    tab: Tab, serve: Any, says: Any
+) -> None:
+    async with serve(says("Hi")) as server:
+        server.gateway.access = attrs.evolve(ACCESS, models={"root": ()})
+        await open_as(tab, server, ROOT)
+        await tab.until("document.querySelector('#state').textContent.includes('no model')")
+        line = "(document.querySelector('.plot path:not(.worst)').getAttribute('d') ?? '')"
+        await tab.until(f"{line}.split('L').length > 8")  # half a second each: for over 2 seconds

@@ -80,7 +80,10 @@ export class BlockMap {
   #layOut() {
     const width = this.#canvas.parentElement.clientWidth;
     const count = this.#cells.length;
-    if (width === 0 || count === 0) return;
+    if (width === 0 || count === 0) {
+      this.#canvas.width = 0; // takes away what was drawn
+      return;
+    }
     const fitting = Math.floor(Math.sqrt((width * TALLEST) / count));
     const pitch = Math.max(3, Math.min(LARGEST, fitting));
     const size = pitch - (pitch >= 10 ? 2 : 1);

@@ -32,8 +32,10 @@ export class Feed {
 
   async #ask() {
     this.#asking = true;
+    const { key } = this.#server;
     try {
-      this.#onSnapshot(await this.#server.get("v1/live"));
+      const snapshot = await this.#server.get("v1/live");
+      if (key === this.#server.key) this.#onSnapshot(snapshot); // or it is for somebody else
       this.#waitMs = INTERVAL_MS;
     } catch (failure) {
       this.#onFailure(failure);

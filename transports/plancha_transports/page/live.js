@@ -42,10 +42,15 @@ export class Live {
     this.#feed.look();
   }
 
-  /** Somebody else looks now, who may see other things. */
-  restart() {
+  /** Somebody else looks now, who may see other things: what was shown is taken away. */
+  clear() {
     this.#history.clear();
-    this.#feed.look();
+    this.#latest = null;
+    for (const plot of [this.#tokens, this.#first, this.#inter]) plot.show([], () => null);
+    this.#map.show([], []);
+    this.#tenants.show([], new Map());
+    this.#batch.show({ sequences: [], running: 0 }, null);
+    for (const id of ["pool-text", "batch-text"]) show(byId(id), "No figures yet.");
   }
 
   #show(snapshot) {
@@ -80,7 +85,7 @@ export class Live {
 }
 
 function poolText({ scope, kv, tenants }) {
-  const cells = kv.map_stride > 1 ? ` · every ${kv.map_stride}th block is drawn` : "";
+  const cells = kv.map_stride > 1 ? ` · one in ${kv.map_stride} blocks is drawn` : "";
   if (scope === "tenant") {
     const own = tenants[0]?.blocks ?? 0;
     const full = Math.round(kv.used_share * 100);

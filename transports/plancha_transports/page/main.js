@@ -12,7 +12,10 @@ const LOST_MS = 1000; // a connection that is back sooner than this is not worth
 const server = new Server();
 const stream = new Stream(server, told);
 const playground = new Playground(stream);
-const key = new KeyDialog(server, begin);
+const key = new KeyDialog(server, () => {
+  live.clear();
+  begin();
+});
 let live = null;
 const view = new View(() => live?.look());
 live = new Live(server, () => view.shows("live"));
@@ -41,7 +44,7 @@ async function begin() {
     waiting = setTimeout(begin, 1000 * (failure.retryAfterS ?? 0) || AGAIN_MS);
     return;
   }
-  live.restart();
+  live.look();
 }
 
 /** Why nothing can be asked; it is looked at again later. */

@@ -19,23 +19,16 @@ export class Server {
   /** The JSON at `path`. Throws a `Failure`. */
   async get(path) {
     const headers = this.key ? { Authorization: `Bearer ${bytesOf(this.key)}` } : {};
-    const signal = AbortSignal.timeout(PATIENCE_MS);
-    let response;
-    try {
-      response = await fetch(new URL(path, BASE), { headers, signal, cache: "no-store" });
-    } catch {
-      throw new Failure("The server cannot be reached.", { code: "unreachable" });
-    }
+    const response = await asked(path, headers);
     if (!response.ok) throw await fromResponse(response);
-    return response.json();
+    return response.json().catch(() => {
+      throw new Failure("The server's answer broke off.", { code: "unreachable" });
+    });
   }
 
   /** How far the server's start is. Throws a `Failure` when it cannot be reached. */
   async startup() {
-    const response = await fetch(new URL("health/startup", BASE), { cache: "no-store" }).catch(() => {
-      throw new Failure("The server cannot be reached.", { code: "unreachable" });
-    });
-    return response.json();
+    return (await asked("health/startup", {})).json();
   }
 
   /** A socket that is being opened. The key goes as a subprotocol, never in the address. */
@@ -44,6 +37,14 @@ export class Server {
     url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
     return new WebSocket(url, this.key ? ["plancha", `key.${base64url(this.key)}`] : ["plancha"]);
   }
+}
+
+/** The response, of whatever status; who is silent for too long cannot be reached. */
+async function asked(path, headers) {
+  const signal = AbortSignal.timeout(PATIENCE_MS);
+  return fetch(new URL(path, BASE), { headers, signal, cache: "no-store" }).catch(() => {
+    throw new Failure("The server cannot be reached.", { code: "unreachable" });
+  });
 }
 
 /** As UTF-8, a character a byte: what headers are made of. */
