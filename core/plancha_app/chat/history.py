@@ -39,7 +39,7 @@ class History:
         kept = self._path.with_suffix(".new")
         try:
             kept.unlink(missing_ok=True)
-            for message in self.messages[-MOST:]:
+            for message in _read(self._path)[-MOST:]:  # of other conversations too
                 _append(kept, message)
             kept.replace(self._path)
         except OSError:

@@ -15,6 +15,7 @@ class Wrapping:
     def __init__(self) -> None:
         self._column = 0
         self._word = ""  # what has been written since the last space
+        self._word_columns = 0
         self._line = ""  # what it begins with: enough to know a fence
         self._in_code = False
 
@@ -30,32 +31,32 @@ class Wrapping:
             self._line += character
         if character == " ":
             return self._space(width)
-        self._column += cell_len(character)
+        columns = cell_len(character)
+        self._column += columns
         self._word += character
-        if self._column <= width or self._in_code or self._word_len() >= width:
+        self._word_columns += columns
+        if self._column <= width or self._in_code or self._word_columns >= width:
             return character
-        return self._word_moves_down(character)
+        return self._word_moves_down(columns)
 
     def _space(self, width: int) -> str:
         """One that comes just at the edge is the line's end."""
-        self._word = ""
+        self._word, self._word_columns = "", 0
         if self._column >= width and not self._in_code:
             self._column = 0
             return "\n"
         self._column += 1
         return " "
 
-    def _word_moves_down(self, character: str) -> str:
-        """The character has not been written yet, the rest of its word has."""
-        written = self._word_len() - cell_len(character)
-        self._column = self._word_len()
+    def _word_moves_down(self, columns: int) -> str:
+        """Its last character, of so many columns, has not been written yet, the rest has."""
+        written = self._word_columns - columns
+        self._column = self._word_columns
         back = f"\x1b[{written}D{ERASE_LINE}" if written else ""
         return f"{back}\n{self._word}"
-
-    def _word_len(self) -> int:
-        return cell_len(self._word)
 
     def _end_line(self) -> None:
         if self._line == FENCE:
             self._in_code = not self._in_code
-        self._column, self._word, self._line = 0, "", ""
+        self._column, self._line = 0, ""
+        self._word, self._word_columns = "", 0

@@ -41,3 +41,14 @@ def test_a_file_that_is_damaged_or_cannot_be_had_is_no_hindrance(tmp_path: Path)
     nowhere.add("still here")
     nowhere.close()
     assert nowhere.messages == ["still here"]
+
+
+def test_what_another_conversation_wrote_meanwhile_is_not_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "history"
+    long, other = History(path), History(path)
+    for number in range(MOST + 1):
+        long.add(f"{number}")
+    other.add("of the other one")
+    long.close()
+
+    assert History(path).messages[-2:] == [f"{MOST}", "of the other one"]

@@ -1,9 +1,12 @@
 import textwrap
 
 import pyte
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
+from plancha_app.chat import wrapping
 from plancha_app.chat.wrapping import Wrapping
 
 TALL = 200
@@ -15,11 +18,11 @@ texts = st.lists(lines, max_size=5).map("\n".join)
 
 def shown(pieces: list[str], width: int) -> list[str]:
     """On a terminal, as it ends up."""
-    screen, wrapping = pyte.Screen(width, TALL), Wrapping()
+    screen, wrapped = pyte.Screen(width, TALL), Wrapping()
     stream = pyte.Stream(screen)
     screen.set_mode(pyte.modes.LNM)  # as a terminal's driver has it: a new line begins at its left
     for piece in pieces:
-        stream.feed(wrapping.wrap(piece, width))
+        stream.feed(wrapped.wrap(piece, width))
     found = [line.rstrip() for line in screen.display]
     while found and not found[-1]:
         found.pop()
@@ -56,3 +59,16 @@ def test_code_is_left_to_the_terminal() -> None:
 
 def test_a_word_longer_than_a_line_is_cut_as_terminals_do() -> None:
     assert shown(list("see " + "x" * 25), 10) == ["see", "x" * 10, "x" * 10, "x" * 5]
+
+
+def test_a_long_text_without_spaces_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = 0
+
+    def counting(text: str) -> int:
+        nonlocal measured
+        measured += len(text)
+        return cell_len(text)
+
+    monkeypatch.setattr(wrapping, "cell_len", counting)
+    assert Wrapping().wrap("世界和平" * 500, 80).replace("\n", "") == "世界和平" * 500
+    assert measured == 2000
