@@ -42,12 +42,14 @@ class History:
             return
         seconds = view.at_s - last.at_s
         before = {tenant.name: tenant.generated_tokens for tenant in last.tenants}
+        counters, earlier = view.counters, last.counters
+        most = counters.generated_tokens - earlier.generated_tokens
+        # Not all tenants are told of: one that was not may have tokens from long ago.
         self.tenants_per_s = {
-            tenant.name: max(0, tenant.generated_tokens - before.get(tenant.name, 0)) / seconds
-            for tenant in view.tenants
+            each.name: min(most, max(0, each.generated_tokens - before.get(each.name, 0))) / seconds
+            for each in view.tenants
         }
         first, inter = view.recent.first_token, view.recent.inter_token
-        counters, earlier = view.counters, last.counters
         self.samples.append(
             Sample(
                 output_per_s=(counters.generated_tokens - earlier.generated_tokens) / seconds,

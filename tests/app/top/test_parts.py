@@ -130,3 +130,12 @@ def test_counts_stay_short(count: float, told: str) -> None:
 )  # fmt: skip
 def test_sizes_are_in_powers_of_ten(count: int, told: str) -> None:
     assert size_text(count) == told
+
+
+def test_a_tenant_that_is_told_of_for_the_first_time_has_no_more_than_all_together() -> None:
+    history = History()
+    for at_s, tenants, generated in ((10.0, 1, 1000), (11.0, 3, 1010)):
+        told = live(at_s=at_s, tenants=tenants, generated=generated)
+        history.add(understand(json.dumps(told).encode(), "http://h"))
+
+    assert max(history.tenants_per_s.values()) == 10
