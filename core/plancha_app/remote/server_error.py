@@ -52,6 +52,8 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, root: str) -> 
     match status:
         case 401:
             return ServerError(f"{root} answers 401: {said or 'no key is known'}; {GIVE_A_KEY}")
+        case 404 if "model" in said.lower():
+            return ServerError(f"{root} answers 404: {said}")
         case 404:
             found = said or "nothing is there"
             return ServerError(f"{root} answers 404: {found}; is that the right server?")

@@ -236,3 +236,15 @@ def test_an_answer_that_is_no_object_is_read_past(ask: Ask, server: OpenAiServer
     server.chunks = [broken, *said("there")]
 
     assert ask(server.url) == (0, "there\n", "")
+
+
+def test_a_model_that_is_not_there_is_no_reason_to_doubt_the_server(
+    ask: Ask, server: OpenAiServer
+) -> None:
+    server.status, server.content_type = 404, "application/json"
+    server.chunks = [b'{"error": {"message": "The model \'x\' does not exist."}}']
+
+    code, _, err = ask(server.url, "-m", "x")
+
+    assert code == 1
+    assert err.endswith("answers 404: The model 'x' does not exist\n")
