@@ -111,14 +111,28 @@ class View:
     recent: Recent
 
 
+MOST = 1_000_000
+"""Slots, and cells of the map: a server that tells of more fills no memory here."""
+
+
+def _count(found: object, _: type) -> int:
+    if not isinstance(found, int) or found < 0:
+        raise ValueError("no count")
+    return found
+
+
 _CONVERTER = cattrs.Converter()
+_CONVERTER.register_structure_hook(int, _count)
 _CONVERTER.register_structure_hook(str, lambda found, _: printable(str(found)))
 
 
 def understand(body: bytes, root: str) -> View:
     """Raises `ServerError` when it is not what is expected of a Plancha server."""
     try:
-        return _CONVERTER.structure(orjson.loads(body), View)
+        view = _CONVERTER.structure(orjson.loads(body), View)
+        if max(view.batch.slots, sum(view.kv.map[1::2])) > MOST:
+            raise ValueError("too much to draw")
+        return view
     except Exception as error:  # cattrs gathers whatever its parts raise
         raise ServerError(
             f"{root} does not tell what `top` shows; is it a Plancha server, of this version?"

@@ -162,3 +162,19 @@ def test_no_name_moves_the_cursor_or_breaks_a_line() -> None:
 
     assert r"a\x1b]0;owned\x07\nb" in "\n".join(lines)
     assert not any("\x1b" in line or "\x07" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("part", "changes"),
+    [
+        ("kv", {"map": [0, 10**15]}),
+        ("batch", {"slots": 10**15}),
+        ("batch", {"running": -(10**15)}),
+    ],
+)
+def test_what_would_fill_the_memory_is_not_drawn(part: str, changes: dict[str, object]) -> None:
+    told = live()
+    told[part].update(changes)
+
+    with pytest.raises(ServerError):
+        understand(json.dumps(told).encode(), "http://h")
