@@ -31,8 +31,8 @@ $(READY): pyproject.toml constraints.txt
 serve: $(READY) ## start the server with the default model; FILE=… for another deployment
 	$(BIN)/plancha serve $(FILE) $(ARGS)
 
-test: $(READY) ## run the tests; ARGS=… for pytest
-	$(BIN)/pytest $(ARGS)
+test: $(READY) ## run the tests, three at a time since most of them wait; ARGS=… for pytest
+	$(BIN)/pytest --numprocesses=3 --dist=worksteal $(ARGS)
 
 test-cuda: $(READY) ## the CUDA kernels, all of them, without a GPU; fetches 200 MB once
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[cuda]' -c constraints.txt

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import anyio
 import attrs
@@ -24,10 +25,10 @@ HANG_S = 60.0
 
 @attrs.define(eq=False)
 class CanaryServer:
-    """`folder` holds all that it can write to; `out` and `err` are files in another."""
+    """`folders` hold all that it can write to; `out` and `err` are files in another."""
 
     process: "subprocess.Popen[bytes]"
-    folder: Path
+    folders: tuple[Path, ...]
     out: Path
     err: Path
 
@@ -57,7 +58,8 @@ class CanaryServer:
 
     def left(self) -> dict[str, bytes]:
         """What is on the disk and in the streams, by name."""
-        files = [path for path in self.folder.rglob("*") if path.is_file()]
+        found = [path for folder in self.folders for path in folder.rglob("*")]
+        files = [path for path in found if path.is_file()]
         return {str(path): path.read_bytes() for path in (*files, self.out, self.err)}
 
 
@@ -83,9 +85,16 @@ def finds(text: str, left: dict[str, bytes]) -> list[str]:
 @contextmanager
 def started(folder: Path, *, gateways: int, log_format: str) -> Iterator[CanaryServer]:
     """Killed at the end, if it still runs."""
+    with TemporaryDirectory(prefix="canary-") as temporary:  # a socket's path must be short
+        yield from _started(folder, Path(temporary), gateways, log_format)
+
+
+def _started(
+    folder: Path, temporary: Path, gateways: int, log_format: str
+) -> Iterator[CanaryServer]:
     site, model, state = folder / "site", folder / "tiny", folder / "state"
     info = site / "canary_plugins-1.dist-info"
-    for each in (info, model, state / "tmp"):
+    for each in (info, model, state):
         each.mkdir(parents=True)
     shutil.copy(canary_plugins.__file__, site)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: canary-plugins\nVersion: 1\n")
@@ -98,7 +107,7 @@ def started(folder: Path, *, gateways: int, log_format: str) -> Iterator[CanaryS
         **os.environ,
         "PYTHONPATH": str(site),
         "OMP_NUM_THREADS": "1",
-        "TMPDIR": str(state / "tmp"),
+        "TMPDIR": str(temporary),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     with server_out.open("wb") as out, server_err.open("wb") as err:
@@ -110,7 +119,7 @@ def started(folder: Path, *, gateways: int, log_format: str) -> Iterator[CanaryS
             env=environment,
         )
     try:
-        yield CanaryServer(process, state, server_out, server_err)
+        yield CanaryServer(process, (state, temporary), server_out, server_err)
     finally:
         process.kill()
         process.wait()

@@ -13,6 +13,9 @@ import pyte
 HANG_S = 60.0
 KEPT_LINES = 200
 
+SIZE_OF_ANOTHER = ("COLUMNS", "LINES")
+"""What GNU readline, once it is loaded, says of the terminal that the tests run in."""
+
 
 class Terminal:
     """A real pseudo-terminal with a real emulator behind it."""
@@ -24,7 +27,9 @@ class Terminal:
         self._stream = pyte.ByteStream(self.screen)
         self.raw = b""
         inherited = {
-            name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("OPENAI_") and name not in SIZE_OF_ANOTHER
         }
         self.child: pexpect.spawn[bytes] = pexpect.spawn(
             sys.executable,
