@@ -1,6 +1,8 @@
 """`plancha selftest isolation`: runs the checks against a server and prints what they came to."""
 
+from http import HTTPStatus
 from pathlib import Path
+from secrets import token_hex
 
 import anyio
 import attrs
@@ -12,7 +14,7 @@ from plancha_app.machine_readable import show_json
 from plancha_app.remote.address import Address
 from plancha_app.remote.api_key import key_in
 from plancha_app.selftest.isolation import Check, Trial, isolation
-from plancha_app.selftest.tenant import tenant
+from plancha_app.selftest.tenant import SelftestError, tenant
 
 SHOWN = {True: "[green]holds[/]", False: "[bold red]FAILS[/]", None: "[dim]see[/]"}
 
@@ -38,6 +40,9 @@ def run(
 
 
 async def _checked(url: str, keys: list[str], trial: Trial) -> list[Check]:
+    async with tenant("anybody", url, token_hex()) as anybody:
+        if (await anybody.look("/v1/models")).status == HTTPStatus.OK:
+            raise SelftestError(f"{url} lets in whoever has any key: give its tenants keys first")
     async with tenant("A", url, keys[0]) as a, tenant("B", url, keys[1]) as b:
         return [check async for check in isolation(a, b, trial)]
 

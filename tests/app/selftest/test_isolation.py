@@ -250,3 +250,13 @@ def test_prompts_are_new_each_time_and_as_long_as_asked() -> None:
 
     assert len(prompts) == 50 and {len(prompt) for prompt in prompts} == {200}
     assert TRIAL.prompt() != again
+
+
+async def test_a_server_that_needs_no_keys_is_told_and_not_tested(tmp_path: Path) -> None:
+    def open_up(gateway: Gateway) -> None:
+        gateway.access = Access()
+
+    files = key_files(tmp_path, "a", "b")
+    async with served(tmp_path, open_up) as url:
+        with pytest.raises(SelftestError, match="lets in whoever has any key"):
+            await anyio.to_thread.run_sync(run, url, *files, TRIAL)
