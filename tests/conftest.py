@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 from collections.abc import Callable
 from glob import glob
 from pathlib import Path
@@ -11,6 +12,11 @@ from rich.console import Console
 
 from plancha_engine.model_name import resolve
 from plancha_engine.report import ConsoleReport
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell has its background jobs, and so all that they start, ignore SIGINT; servers and
+    # terminals under test are sent it, as a person's are.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

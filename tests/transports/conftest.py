@@ -72,6 +72,7 @@ class Server:
         planner = self.kernel.planner
         assert planner is not None
         await until(lambda: not planner.sequences and not planner.in_flight)
+        await until(lambda: not self.gateway.running)
         load = planner.load()
         assert load.free_blocks + load.cached_blocks == load.total_blocks
         assert (load.running, load.waiting) == (0, 0)
