@@ -256,7 +256,7 @@ async def test_a_server_that_needs_no_keys_is_told_and_not_tested(tmp_path: Path
     def open_up(gateway: Gateway) -> None:
         gateway.access = Access()
 
-    files = key_files(tmp_path, "a", "b")
+    one, other = key_files(tmp_path, "a", "b")
     async with served(tmp_path, open_up) as url:
         with pytest.raises(SelftestError, match="lets in whoever has any key"):
-            await anyio.to_thread.run_sync(run, url, *files, TRIAL)
+            await anyio.to_thread.run_sync(partial(run, url, one, other, TRIAL))
