@@ -95,7 +95,7 @@ async def test_a_stream_beside_malformed_requests_goes_on(
             async with connect(server) as client:
                 await client.send(request)
                 assert b" 400 " in await client.receive_all()
-        assert b"event: done" in await streaming.receive_until(b"0\r\n\r\n")
+        assert b"event: done" in await streaming.receive_until(b"\r\n0\r\n\r\n")
 
 
 def test_whatever_a_parser_complains_of_is_one_of_a_few_constants() -> None:

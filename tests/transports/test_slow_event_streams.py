@@ -130,7 +130,7 @@ async def test_a_reader_that_never_comes_back_is_cut_off(serve: Any, until: Any)
         (record,) = server.gateway._records.values()
         await until(lambda: record.outcome == "stalled")
         await until(lambda: is_reset(reader))
-        assert not reader.received.endswith(b"0\r\n\r\n")
+        assert not reader.received.endswith(b"\r\n0\r\n\r\n")
         await server.quiet()
 
 
